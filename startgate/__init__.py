@@ -1,0 +1,1 @@
+"""Startgate: gang admission and fair-share queues, with the scheduler that the cluster already has."""

@@ -1,0 +1,126 @@
+"""What a decision reads and what it answers: the words between the controller (or the simulator) and the engine.
+
+`cycle.decide(world, now) -> Plan`. Both sides are plain values; the same world gives the same plan. The engine knows
+gangs by key ("namespace/name") and pods by shape and count only: which pod goes through which gate is the caller's
+matter.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+
+from startgate.engine.cluster import Cluster
+from startgate.model.pods import Shape
+from startgate.model.queue import QueueSpec
+from startgate.model.reasons import Reason
+from startgate.model.resources import Amounts
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """So many pods of one shape, in the order in which they would be released (lowest completion index first)."""
+
+    shape: Shape
+    count: int
+
+
+class ClaimKind(Enum):
+    """How far an admitted pod without a node has come."""
+
+    BIND = "bind"  # its gate is open, or is being opened right now: kube-scheduler has yet to bind it
+    FOLLOW = "follow"  # it stands at its gate and its gang has a slot for it: goes through as soon as it fits
+    GATHER = "gather"  # a resumed gang that has its pods again: goes through whole, or waits whole
+    HOLD = "hold"  # a slot whose pod isn't made yet: quota and room are kept for it
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods that were admitted and have no node yet. Claims take their room before any waiting gang."""
+
+    gang: str
+    queue: str
+    kind: ClaimKind
+    batches: tuple[Batch, ...]
+    priority: int = 0
+    since: float = 0.0
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A gang that asks to start, or (with `minimum` empty) pods that would join a gang that has started."""
+
+    gang: str
+    queue: str
+    namespace: str
+    priority: int
+    since: float
+    """Epoch seconds from which it waits."""
+    minimum: tuple[Batch, ...]
+    """The pods that start together or not at all."""
+    extra: tuple[Batch, ...] = ()
+    """Pods beyond the minimum: as many as fit come along."""
+    obstacle: Reason | None = None
+    """Set where something other than quota and nodes keeps it: it is then not tried at all."""
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a decision depends on, at one instant."""
+
+    cluster: Cluster
+    """Nodes with what is on them, whoever put it there (bound pods, and pods nominated to a node). Not changed."""
+    queues: Mapping[str, QueueSpec]
+    used: Mapping[str, Amounts]
+    """By queue: what pods past our gate ask for, until they have ended or are gone. Claims of kind BIND are in it."""
+    claims: tuple[Claim, ...]
+    waiting: tuple[Waiting, ...]
+    pending: tuple[Batch, ...] = ()
+    """Pods that are not ours and wait for kube-scheduler: they may take room before ours get there."""
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where `count` pods of one shape would go."""
+
+    shape: Shape
+    nodes: tuple[tuple[str, int], ...]
+    """(node name, how many), in the order in which pods are to be assigned."""
+
+
+class Go(msgspec.Struct, frozen=True, kw_only=True):
+    """These pods of this gang may pass now."""
+
+    gang: str
+    kind: ClaimKind | None
+    """None for a waiting gang that is admitted (or pods that join); FOLLOW or GATHER for a claim that goes through."""
+    placements: tuple[Placement, ...]
+    count: int
+    """How many pods: the minimum and the extras that came along."""
+    tight: bool
+    """Whether somebody else could take the room before kube-scheduler has bound them: reserve it first."""
+    numbers: Mapping[str, str]
+    """What the rule saw, for the audit log."""
+
+
+class Stay(msgspec.Struct, frozen=True, kw_only=True):
+    """This gang waits, and why."""
+
+    gang: str
+    reason: Reason
+    shortage: Amounts = {}
+    """What is missing, by resource, where that can be said."""
+
+
+class QueueView(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue's books after the plan's admissions: what the Queue's status shows."""
+
+    allocated: Amounts
+    reserved: Amounts
+    headroom: Amounts
+    """What one more gang could ask for by quota; only resources with a ceiling above it somewhere."""
+    problems: tuple[str, ...] = ()
+    """Sentences about a configuration that cannot hold as it is (guarantees above the cluster, …)."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer. Order of `go` is the order in which to act."""
+
+    go: tuple[Go, ...]
+    stay: tuple[Stay, ...]
+    queues: Mapping[str, QueueView]

@@ -1,0 +1,51 @@
+"""Every name that Startgate shares with a cluster, in one place.
+
+Labels, annotations, the gate, the API group: what users write and what our programs write. A name is never spelled
+out anywhere else, so that this file is the whole vocabulary (design: "What a user writes").
+"""
+
+from typing import Final
+
+GROUP: Final = "startgate.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+GATE: Final = "startgate.dev/gang"
+"""The scheduling gate on each pod of a gang (KEP-3521)."""
+
+# Labels, on a Job and copied into its pod template.
+QUEUE: Final = "startgate.dev/queue"
+MIN_AVAILABLE: Final = "startgate.dev/min-available"
+
+# Annotations that a user may set on a Job.
+START_TIMEOUT: Final = "startgate.dev/start-timeout"
+HOLD: Final = "startgate.dev/hold"
+
+# Annotations that are ours.
+PARKED: Final = "startgate.dev/parked"
+"""On a Job that we suspended: why, as a parking reason. Without it a suspended Job is the user's own doing."""
+
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+"""Kueue's label; a Job has one gatekeeper, so a Job with both is refused."""
+
+JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+"""Set by the Job controller on the pods of an Indexed Job."""
+
+SYSTEM_NAMESPACE: Final = "startgate-system"
+WEBHOOK_SERVICE: Final = "startgate-webhook"
+CONTROLLER_ACCOUNT: Final = "startgate-controller"
+WEBHOOK_ACCOUNT: Final = "startgate-webhook"
+LEASE: Final = "startgate-controller"
+CERTIFICATE_SECRET: Final = "startgate-webhook-tls"  # noqa: S105  (a name, not a secret)
+WEBHOOK_CONFIGURATION: Final = "startgate"
+
+RELEASE_VERB: Final = "release"
+"""The verb on gangs that whoever lifts our gate must have; asked by the ValidatingAdmissionPolicy."""
+
+DEFAULT_START_TIMEOUT: Final = 300.0
+"""Seconds from released to all bound, before a gang is taken back."""
+
+
+def gang_of_job(job: str) -> str:
+    """The name of the Gang of the Job with this name."""
+    return f"job-{job}"

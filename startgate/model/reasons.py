@@ -1,0 +1,124 @@
+"""Why a gang is where it is: a closed list of codes, each with its one sentence.
+
+The same code and sentence stand in the Gang, the Event, the metric, the audit log and the command line, so that
+nobody has to put an answer together from several places (promise 5). A sentence has the numbers and the next thing to
+do. Whoever finds a new cause adds a code here, and nowhere else.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+
+class Code(StrEnum):
+    """The codes, as they are written into a Gang's `status.reason`."""
+
+    # It waits, for something that isn't ours to give.
+    PODS_MISSING = "PodsMissing"
+    ON_HOLD = "OnHold"
+    SUSPENDED = "Suspended"
+    NO_SUCH_QUEUE = "NoSuchQueue"
+    NAMESPACE_NOT_ADMITTED = "NamespaceNotAdmitted"
+    QUEUE_STOPPED = "QueueStopped"
+    BACKING_OFF = "BackingOff"
+    # It waits for quota.
+    QUEUE_CAPABILITY = "QueueCapability"
+    PARENT_CAPABILITY = "ParentCapability"
+    GUARANTEE_KEPT = "GuaranteeKept"
+    CLUSTER_IN_USE = "ClusterInUse"
+    NEVER_WITHIN_QUOTA = "NeverWithinQuota"
+    # It has quota, and waits for nodes.
+    NO_ROOM = "NoRoom"
+    FRAGMENTED = "Fragmented"
+    NO_NODE_MATCHES = "NoNodeMatches"
+    NEVER_FITS = "NeverFits"
+    # On its way.
+    RESERVING = "Reserving"
+    GATHERING = "Gathering"
+    RELEASING = "Releasing"
+    BINDING = "Binding"
+    FOREIGN_GATE = "ForeignGate"
+    RELEASE_REFUSED = "ReleaseRefused"
+    BELOW_MINIMUM = "BelowMinimum"
+    # Where it is.
+    RUNNING = "Running"
+    PASSED_BEFORE_LABEL = "PassedBeforeLabel"
+    FINISHED = "Finished"
+    # Parked.
+    DEADLINE_PARKED = "DeadlineParked"
+    LABELLED_LATER = "LabelledLater"
+    NOT_BOUND_IN_TIME = "NotBoundInTime"
+    CANNOT_PARK = "CannotPark"
+
+
+SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
+    {
+        Code.PODS_MISSING: "{have} of {want} pods exist{why}",
+        Code.ON_HOLD: "held by the annotation startgate.dev/hold; remove it and the gang takes its turn",
+        Code.SUSPENDED: "the Job is suspended by its user; set spec.suspend to false and the gang takes its turn",
+        Code.NO_SUCH_QUEUE: "there is no queue {queue}{hint}; create it, or change the label startgate.dev/queue",
+        Code.NAMESPACE_NOT_ADMITTED: "queue {queue} does not admit namespace {namespace}; "
+        "ask its admin, or use another queue",
+        Code.QUEUE_STOPPED: "queue {queue} is stopped: it takes Jobs and releases none until its admin sets "
+        "spec.stopped to false",
+        Code.BACKING_OFF: "taken back {times} times, last because {last}; tries again at {until}",
+        Code.QUEUE_CAPABILITY: "needs {asks}; queue {queue} has {left} of {ceiling} left; "
+        "it starts when enough of the queue's gangs end, or its capability is raised",
+        Code.PARENT_CAPABILITY: "needs {asks}; parent queue {parent} has {left} of {ceiling} left for queue {queue}; "
+        "it starts when enough of the gangs below {parent} end, or its capability is raised",
+        Code.GUARANTEE_KEPT: "needs {asks}; of {total} in the cluster {used} is in use and {kept} is kept for the "
+        "guarantee of {queues}; it starts when enough gangs end or nodes are added",
+        Code.CLUSTER_IN_USE: "needs {asks}; {used} of {total} in the cluster is in use by gangs; "
+        "it starts when enough of them end or nodes are added",
+        Code.NEVER_WITHIN_QUOTA: "asks {asks}, and queue {queue} may never have more than {ceiling}; "
+        "ask for less, or have the capability raised",
+        Code.NO_ROOM: "has quota and waits for nodes: {fit} of {want} pods fit now ({each} each; free on nodes that "
+        "match: {free}); it starts when enough pods end or nodes are added",
+        Code.FRAGMENTED: "has quota and waits for nodes: {free} is free, enough in sum for {want} pods of {each}, but "
+        "in pieces where only {fit} fit; it starts when enough is free in one place",
+        Code.NO_NODE_MATCHES: "no node can take its pods, however empty: {nodes}",
+        Code.NEVER_FITS: "can never fit: with every matching node empty, {fit} of {want} pods of {each} would fit; "
+        "ask for less, or add nodes",
+        Code.RESERVING: "room is reserved on {nodes} nodes; released once the reservations stand",
+        Code.GATHERING: "its turn has come: quota and room are held while its pods are made ({have} of {want})",
+        Code.RELEASING: "admitted: {lifted} of {want} gates lifted",
+        Code.BINDING: "released: {bound} of {want} pods are bound{why}",
+        Code.FOREIGN_GATE: "released by us, but held by the scheduling gate {gates} on {count} pods; "
+        "whoever set that gate has to lift it",
+        Code.RELEASE_REFUSED: "lifting the gate of pod {pod} was refused: {error}; trying again",
+        Code.BELOW_MINIMUM: "{bound} of {want} pods are bound after a loss{why}; "
+        "taken back whole unless mended by {until}",
+        Code.RUNNING: "{bound} of {want} pods are bound",
+        Code.PASSED_BEFORE_LABEL: "its pods were bound before the label came: charged to queue {queue}, not gated",
+        Code.FINISHED: "the Job has ended: {outcome}",
+        Code.DEADLINE_PARKED: "suspended until its turn comes, so that activeDeadlineSeconds does not run while "
+        "it waits",
+        Code.LABELLED_LATER: "suspended until its turn comes, since the label came after its pods were made",
+        Code.NOT_BOUND_IN_TIME: "taken back whole: {bound} of {want} pods were bound within {timeout}{why}; "
+        "it keeps its place in the queue",
+        Code.CANNOT_PARK: "not all of its pods were bound in time ({bound} of {want}), and its Job belongs to "
+        "{owner}, so it is not suspended by us; delete or mend it by hand",
+    }
+)
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A code with the facts of its sentence; equal facts, equal reasons."""
+
+    code: Code
+    facts: tuple[tuple[str, str | int], ...] = ()
+
+    @property
+    def message(self) -> str:
+        """The sentence, with its numbers."""
+        return SENTENCES[self.code].format(**dict(self.facts))
+
+
+def reason(code: Code, **facts: str | int) -> Reason:
+    """Makes a Reason; a fact that the code's sentence does not name, or one that it lacks, is a KeyError at once."""
+    made = Reason(code, tuple(sorted(facts.items())))
+    made.message  # noqa: B018  (a wrong fact should fail here, not where somebody reads it)
+    return made
