@@ -1,0 +1,371 @@
+"""Kubernetes objects as Startgate reads them: only the fields that something here uses.
+
+Decoded straight from the bytes of the API server (`msgspec.json.decode(data, type=Pod)`), they cost a fraction of full
+models. What always holds: they are frozen; a field that isn't read isn't kept; a list or a map that is null on the
+wire is empty here; quantities and times stay the text that they were (`resources`, `timestamp`); None means that the
+object doesn't say, where that differs from a default.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from startgate.model.quantity import Quantity
+from startgate.model.selectors import Labels, Many, NodeSelector
+from startgate.model.taints import Taint, Toleration
+
+# As selectors.Many: null on the wire, empty after __post_init__, and never None for a reader.
+if TYPE_CHECKING:
+    Quantities: TypeAlias = dict[str, Quantity]
+else:
+    Quantities = dict[str, Quantity] | None
+
+
+class Wire(Struct, rename="camel", frozen=True, gc=False):
+    """What all of them share: camelCase on the wire, and null for an empty list or map."""
+
+    nullable: ClassVar[dict[str, type[tuple[Any, ...]] | type[dict[str, Any]]]] = {}
+    """The fields that the wire may give as null, each with what makes it empty."""
+
+    def __post_init__(self) -> None:
+        for name, empty in self.nullable.items():
+            if getattr(self, name) is None:
+                force_setattr(self, name, empty())
+
+
+class OwnerReference(Wire):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(Wire):
+    nullable = {"labels": dict, "annotations": dict, "owner_references": tuple, "finalizers": tuple}
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: Labels = {}
+    annotations: Labels = {}
+    owner_references: Many[OwnerReference] = ()
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    finalizers: Many[str] = ()
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages the object; Kubernetes allows at most one."""
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
+
+
+class Condition(Wire):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+    """The condition of this type, or None."""
+    return next((each for each in conditions if each.type == kind), None)
+
+
+class Resources(Wire):
+    """v1.ResourceRequirements, of a container or of a pod."""
+
+    nullable = {"requests": dict, "limits": dict}
+
+    requests: Quantities = {}
+    limits: Quantities = {}
+
+
+class Presence(Wire):
+    """Something of which only the presence counts; its fields are skipped."""
+
+
+class ContainerPort(Wire):
+    host_port: int = 0
+
+
+class Container(Wire):
+    nullable = {"ports": tuple}
+
+    name: str = ""
+    resources: Resources = Resources()
+    restart_policy: str | None = None
+    ports: Many[ContainerPort] = ()
+
+    @property
+    def sidecar(self) -> bool:
+        """Whether, among init containers, it goes on running beside the others (KEP-753)."""
+        return self.restart_policy == "Always"
+
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class NodeAffinity(Wire):
+    required: NodeSelector | None = field(name=REQUIRED, default=None)
+
+
+class PodAffinity(Wire):
+    """v1.PodAffinity or v1.PodAntiAffinity."""
+
+    nullable = {"required": tuple}
+
+    required: Many[Presence] = field(name=REQUIRED, default=())
+
+
+class Affinity(Wire):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class SchedulingGate(Wire):
+    name: str = ""
+
+
+class TopologySpread(Wire):
+    when_unsatisfiable: str = ""
+
+
+class Volume(Wire):
+    """v1.Volume: the sources for which kube-scheduler has a filter."""
+
+    persistent_volume_claim: Presence | None = None
+    ephemeral: Presence | None = None
+    gce_persistent_disk: Presence | None = None
+    aws_elastic_block_store: Presence | None = None
+    iscsi: Presence | None = None
+    rbd: Presence | None = None
+
+    @property
+    def filtered(self) -> bool:
+        """Whether it can decide on which nodes the pod can run."""
+        return any(getattr(self, source) is not None for source in self.__struct_fields__)
+
+
+class PodSpec(Wire):
+    nullable = {
+        "node_selector": dict,
+        "tolerations": tuple,
+        "scheduling_gates": tuple,
+        "containers": tuple,
+        "init_containers": tuple,
+        "overhead": dict,
+        "volumes": tuple,
+        "topology_spread_constraints": tuple,
+        "resource_claims": tuple,
+    }
+
+    node_name: str = ""
+    node_selector: Labels = {}
+    affinity: Affinity | None = None
+    tolerations: Many[Toleration] = ()
+    scheduling_gates: Many[SchedulingGate] = ()
+    scheduler_name: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    containers: Many[Container] = ()
+    init_containers: Many[Container] = ()
+    overhead: Quantities = {}
+    resources: Resources | None = None
+    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
+    restart_policy: str = ""
+    host_network: bool = False
+    volumes: Many[Volume] = ()
+    topology_spread_constraints: Many[TopologySpread] = ()
+    resource_claims: Many[Presence] = ()
+    scheduling_group: Presence | None = None
+
+
+class ContainerStatus(Wire):
+    """What the kubelet has given a container; only a resize in place makes it differ from the spec (KEP-1287)."""
+
+    nullable = {"allocated_resources": dict}
+
+    name: str = ""
+    allocated_resources: Quantities = {}
+    resources: Resources | None = None
+
+
+class PodStatus(Wire):
+    nullable = {
+        "conditions": tuple,
+        "container_statuses": tuple,
+        "init_container_statuses": tuple,
+        "allocated_resources": dict,
+    }
+
+    phase: str = ""
+    nominated_node_name: str = ""
+    conditions: Many[Condition] = ()
+    container_statuses: Many[ContainerStatus] = ()
+    init_container_statuses: Many[ContainerStatus] = ()
+    allocated_resources: Quantities = {}
+    resources: Resources | None = None
+
+
+class Pod(Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class NodeSpec(Wire):
+    nullable = {"taints": tuple}
+
+    unschedulable: bool = False
+    taints: Many[Taint] = ()
+
+
+class NodeStatus(Wire):
+    nullable = {"allocatable": dict, "conditions": tuple}
+
+    allocatable: Quantities = {}
+    conditions: Many[Condition] = ()
+
+
+class Node(Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        """Whether its kubelet answers: condition Ready is True."""
+        found = condition(self.status.conditions, "Ready")
+        return found is not None and found.status == "True"
+
+
+class PodTemplateSpec(Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+
+
+class OnExitCodes(Wire):
+    nullable = {"values": tuple}
+
+    container_name: str | None = None
+    operator: str = ""
+    values: Many[int] = ()
+
+
+class OnPodCondition(Wire):
+    type: str = ""
+    status: str = "True"
+
+
+class PodFailureRule(Wire):
+    nullable = {"on_pod_conditions": tuple}
+
+    action: str = ""
+    on_exit_codes: OnExitCodes | None = None
+    on_pod_conditions: Many[OnPodCondition] = ()
+
+
+class PodFailurePolicy(Wire):
+    nullable = {"rules": tuple}
+
+    rules: Many[PodFailureRule] = ()
+
+
+class JobSpec(Wire):
+    parallelism: int | None = None
+    completions: int | None = None
+    suspend: bool | None = None
+    completion_mode: str | None = None
+    active_deadline_seconds: int | None = None
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    pod_failure_policy: PodFailurePolicy | None = None
+    pod_replacement_policy: str | None = None
+    template: PodTemplateSpec = PodTemplateSpec()
+    managed_by: str | None = None
+
+
+class UncountedPods(Wire):
+    """Pods (uids) that have ended and aren't in the Job's counters yet."""
+
+    nullable = {"succeeded": tuple, "failed": tuple}
+
+    succeeded: Many[str] = ()
+    failed: Many[str] = ()
+
+
+class JobStatus(Wire):
+    nullable = {"conditions": tuple}
+
+    active: int = 0
+    ready: int | None = None
+    succeeded: int = 0
+    failed: int = 0
+    terminating: int | None = None
+    start_time: str | None = None
+    completion_time: str | None = None
+    conditions: Many[Condition] = ()
+    completed_indexes: str = ""
+    failed_indexes: str | None = None
+    uncounted_terminated_pods: UncountedPods | None = None
+
+
+class Job(Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+
+class Namespace(Wire):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class PriorityClass(Wire):
+    metadata: ObjectMeta = ObjectMeta()
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str | None = None
+
+
+RFC3339: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def timestamp(text: str) -> float:
+    """Seconds since 1970 (UTC) of an RFC 3339 time; digits beyond microseconds are dropped.
+
+    Raises ValueError, with a sentence that names the text, for anything else.
+    """
+    match = RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:80]!r} is not a time: write it as 2030-01-31T12:00:00Z")
+    day, clock, fraction, zone = match.groups(default="")
+    try:
+        moment = datetime.fromisoformat(f"{day}T{clock}{fraction[:7]}{'+00:00' if zone in 'Zz' else zone}")
+    except ValueError as error:
+        raise ValueError(f"{text[:80]!r} is not a time: {error}") from error
+    return (moment - EPOCH).total_seconds()
+
+
+def rfc3339(epoch: float, *, micro: bool = False) -> str:
+    """The time as Kubernetes writes it (metav1.Time: whole seconds, what is left is dropped).
+
+    With `micro`, as metav1.MicroTime, which Leases and Events have: always six digits after the point.
+    """
+    moment = EPOCH + timedelta(seconds=epoch)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
