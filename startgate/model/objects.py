@@ -1,9 +1,9 @@
 """Kubernetes objects as Startgate reads them: only the fields that something here uses.
 
-Decoded straight from the bytes of the API server (`msgspec.json.decode(data, type=Pod)`), they cost a fraction of full
-models. What always holds: they are frozen; a field that isn't read isn't kept; a list or a map that is null on the
-wire is empty here; quantities and times stay the text that they were (`resources`, `timestamp`); None means that the
-object doesn't say, where that differs from a default.
+Decoded straight from the bytes of the API server (`msgspec.json.decode(data, type=Pod)`), they cost a
+fraction of full models. What always holds: they are frozen; a field that isn't read isn't kept; a list or a
+map that is null on the wire is empty here; quantities and times stay the text that they were (`resources`,
+`timestamp`); None means that the object doesn't say, where that differs from a default.
 """
 
 import re
@@ -36,7 +36,7 @@ class Wire(Struct, rename="camel", frozen=True, gc=False):
                 force_setattr(self, name, empty())
 
 
-class OwnerReference(Wire):
+class OwnerReference(Wire, frozen=True):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -44,7 +44,7 @@ class OwnerReference(Wire):
     controller: bool | None = None
 
 
-class ObjectMeta(Wire):
+class ObjectMeta(Wire, frozen=True):
     nullable = {"labels": dict, "annotations": dict, "owner_references": tuple, "finalizers": tuple}
 
     name: str = ""
@@ -68,7 +68,7 @@ class ObjectMeta(Wire):
         return None
 
 
-class Condition(Wire):
+class Condition(Wire, frozen=True):
     type: str
     status: str = ""
     reason: str = ""
@@ -81,7 +81,7 @@ def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     return next((each for each in conditions if each.type == kind), None)
 
 
-class Resources(Wire):
+class Resources(Wire, frozen=True):
     """v1.ResourceRequirements, of a container or of a pod."""
 
     nullable = {"requests": dict, "limits": dict}
@@ -90,15 +90,15 @@ class Resources(Wire):
     limits: Quantities = {}
 
 
-class Presence(Wire):
+class Presence(Wire, frozen=True):
     """Something of which only the presence counts; its fields are skipped."""
 
 
-class ContainerPort(Wire):
+class ContainerPort(Wire, frozen=True):
     host_port: int = 0
 
 
-class Container(Wire):
+class Container(Wire, frozen=True):
     nullable = {"ports": tuple}
 
     name: str = ""
@@ -115,11 +115,11 @@ class Container(Wire):
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-class NodeAffinity(Wire):
+class NodeAffinity(Wire, frozen=True):
     required: NodeSelector | None = field(name=REQUIRED, default=None)
 
 
-class PodAffinity(Wire):
+class PodAffinity(Wire, frozen=True):
     """v1.PodAffinity or v1.PodAntiAffinity."""
 
     nullable = {"required": tuple}
@@ -127,21 +127,21 @@ class PodAffinity(Wire):
     required: Many[Presence] = field(name=REQUIRED, default=())
 
 
-class Affinity(Wire):
+class Affinity(Wire, frozen=True):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
-class SchedulingGate(Wire):
+class SchedulingGate(Wire, frozen=True):
     name: str = ""
 
 
-class TopologySpread(Wire):
+class TopologySpread(Wire, frozen=True):
     when_unsatisfiable: str = ""
 
 
-class Volume(Wire):
+class Volume(Wire, frozen=True):
     """v1.Volume: the sources for which kube-scheduler has a filter."""
 
     persistent_volume_claim: Presence | None = None
@@ -157,7 +157,7 @@ class Volume(Wire):
         return any(getattr(self, source) is not None for source in self.__struct_fields__)
 
 
-class PodSpec(Wire):
+class PodSpec(Wire, frozen=True):
     nullable = {
         "node_selector": dict,
         "tolerations": tuple,
@@ -193,8 +193,8 @@ class PodSpec(Wire):
     scheduling_group: Presence | None = None
 
 
-class ContainerStatus(Wire):
-    """What the kubelet has given a container; only a resize in place makes it differ from the spec (KEP-1287)."""
+class ContainerStatus(Wire, frozen=True):
+    """What the kubelet has given a container; it differs from the spec after a resize in place (KEP-1287)."""
 
     nullable = {"allocated_resources": dict}
 
@@ -203,7 +203,7 @@ class ContainerStatus(Wire):
     resources: Resources | None = None
 
 
-class PodStatus(Wire):
+class PodStatus(Wire, frozen=True):
     nullable = {
         "conditions": tuple,
         "container_statuses": tuple,
@@ -220,27 +220,27 @@ class PodStatus(Wire):
     resources: Resources | None = None
 
 
-class Pod(Wire):
+class Pod(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
-class NodeSpec(Wire):
+class NodeSpec(Wire, frozen=True):
     nullable = {"taints": tuple}
 
     unschedulable: bool = False
     taints: Many[Taint] = ()
 
 
-class NodeStatus(Wire):
+class NodeStatus(Wire, frozen=True):
     nullable = {"allocatable": dict, "conditions": tuple}
 
     allocatable: Quantities = {}
     conditions: Many[Condition] = ()
 
 
-class Node(Wire):
+class Node(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -252,12 +252,12 @@ class Node(Wire):
         return found is not None and found.status == "True"
 
 
-class PodTemplateSpec(Wire):
+class PodTemplateSpec(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
 
 
-class OnExitCodes(Wire):
+class OnExitCodes(Wire, frozen=True):
     nullable = {"values": tuple}
 
     container_name: str | None = None
@@ -265,12 +265,12 @@ class OnExitCodes(Wire):
     values: Many[int] = ()
 
 
-class OnPodCondition(Wire):
+class OnPodCondition(Wire, frozen=True):
     type: str = ""
     status: str = "True"
 
 
-class PodFailureRule(Wire):
+class PodFailureRule(Wire, frozen=True):
     nullable = {"on_pod_conditions": tuple}
 
     action: str = ""
@@ -278,13 +278,13 @@ class PodFailureRule(Wire):
     on_pod_conditions: Many[OnPodCondition] = ()
 
 
-class PodFailurePolicy(Wire):
+class PodFailurePolicy(Wire, frozen=True):
     nullable = {"rules": tuple}
 
     rules: Many[PodFailureRule] = ()
 
 
-class JobSpec(Wire):
+class JobSpec(Wire, frozen=True):
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool | None = None
@@ -298,7 +298,7 @@ class JobSpec(Wire):
     managed_by: str | None = None
 
 
-class UncountedPods(Wire):
+class UncountedPods(Wire, frozen=True):
     """Pods (uids) that have ended and aren't in the Job's counters yet."""
 
     nullable = {"succeeded": tuple, "failed": tuple}
@@ -307,7 +307,7 @@ class UncountedPods(Wire):
     failed: Many[str] = ()
 
 
-class JobStatus(Wire):
+class JobStatus(Wire, frozen=True):
     nullable = {"conditions": tuple}
 
     active: int = 0
@@ -323,17 +323,17 @@ class JobStatus(Wire):
     uncounted_terminated_pods: UncountedPods | None = None
 
 
-class Job(Wire):
+class Job(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
 
 
-class Namespace(Wire):
+class Namespace(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class PriorityClass(Wire):
+class PriorityClass(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     value: int = 0
     global_default: bool = False

@@ -1,7 +1,8 @@
 """A pod as Startgate holds it: small, and with all that decides where it can run in one shared Shape.
 
-Ten thousand pods of a cluster have a few dozen shapes. What always holds: equal shapes are one object for as long as
-any pod has it, so that the engine can count by shape; nothing here grows with the number of pods that have gone.
+Ten thousand pods of a cluster have a few dozen shapes. What always holds: equal shapes are one object for as
+long as any pod has it, so that the engine can count by shape; nothing here grows with the number of pods that
+have gone.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from startgate.model import names, objects
 from startgate.model.resources import PODS, pod_request
@@ -44,7 +46,8 @@ class Shape(Struct, frozen=True, weakref=True, dict=True, cache_hash=True):
         return MappingProxyType(dict(self.request))
 
 
-_shapes: WeakValueDictionary[Shape, Shape] = WeakValueDictionary()
+# By fields, not by Shape: a key that is its own value would never be let go.
+_shapes: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
 
 
 def shape_of(
@@ -52,8 +55,8 @@ def shape_of(
 ) -> Shape:
     """The one Shape of pods with this spec.
 
-    With a status it is a pod's, without one a template's: only then `spec.node_name` is a demand rather than the
-    outcome. `priority` says what a template can't: the value of its PriorityClass. Raises QuantityError.
+    With a status it is a pod's, without one a template's: only then `spec.node_name` is a demand rather than
+    the outcome. `priority` says what a template can't: the value of its PriorityClass. Raises QuantityError.
     """
     shape = Shape(
         request=tuple(sorted(pod_request(spec, status).items())),
@@ -65,7 +68,7 @@ def shape_of(
         priority=priority if priority is not None else spec.priority or 0,
         unchecked=_unchecked(spec),
     )
-    return _shapes.setdefault(shape, shape)
+    return _shapes.setdefault(astuple(shape), shape)
 
 
 class Pod(Struct, gc=False):
@@ -97,7 +100,7 @@ class Pod(Struct, gc=False):
     created: float = 0.0
     """Seconds since 1970."""
     unschedulable: str = ""
-    """Why kube-scheduler couldn't place it, in its words, cut to LONGEST_MESSAGE; "" while it hasn't tried."""
+    """Why kube-scheduler couldn't place it, in its words, cut to LONGEST_MESSAGE; "" before it tries."""
     priority_class: str = ""
     preempts: bool = True
     """False with preemptionPolicy Never."""

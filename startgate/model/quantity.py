@@ -1,18 +1,18 @@
 """Kubernetes quantities as exact integers.
 
-"300m", "8Gi" and "1e3" are how people and the API server write amounts; the engine counts in integers. What always
-holds: no float takes part in the arithmetic, what is read rounds up as Quantity.Value() and Quantity.MilliValue() do
-(away from zero), and each result fits an int64.
+"300m", "8Gi" and "1e3" are how people and the API server write amounts; the engine counts in integers. What
+always holds: no float takes part in the arithmetic, what is read rounds up as Quantity.Value() and
+Quantity.MilliValue() do (away from zero), and each result fits an int64.
 
-The grammar is the documented one (apimachinery, resource.Quantity): a decimal number, signed or not, then a suffix
-n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent e or E. Differences from apimachinery's code, each where that
-differs from its own documentation:
+The grammar is the documented one (apimachinery, resource.Quantity): a decimal number, signed or not, then a
+suffix n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent e or E. Differences from apimachinery's code, each
+where that differs from its own documentation:
 
 * "-", "." or "Ki" without a digit: its scanner takes them for 0, here they are refused.
-* A number beyond 2^63-1 in magnitude is capped, as documented; its code does so for binary suffixes alone, and for
-  others Value() overflows. Milli-units are capped at the same figure.
-* White space around the number is refused, as by ParseQuantity and by CEL's quantity(); the JSON decoder of the API
-  server trims it, and writes back what is left, so that stored pods never have any.
+* A number beyond 2^63-1 in magnitude is capped, as documented; its code does so for binary suffixes alone,
+  and for others Value() overflows. Milli-units are capped at the same figure.
+* White space around the number is refused, as by ParseQuantity and by CEL's quantity(); the JSON decoder of
+  the API server trims it, and writes back what is left, so that stored pods never have any.
 """
 
 import re
@@ -20,8 +20,8 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 Quantity: TypeAlias = str | int | float
-"""A quantity as JSON has it. A float is only ever the carrier of a JSON number such as 0.5: its shortest decimal form
-is what is read, which is what the API server keeps of a number in a custom resource."""
+"""A quantity as JSON has it. A float is only ever the carrier of a JSON number such as 0.5: its shortest
+decimal form is what is read, which is what the API server keeps of a number in a custom resource."""
 
 LARGEST: Final = 2**63 - 1
 LONGEST: Final = 4000
@@ -58,8 +58,8 @@ def parse_milli(text: Quantity) -> int:
 def format_amount(resource: str, amount: int) -> str:
     """An amount of a resource as Kubernetes writes it; what it returns parses to the same amount.
 
-    cpu is given in milli-units: 1500 is "1500m", 2000 is "2". Resources that are counted in bytes get the largest
-    binary suffix that is exact ("8Gi", "1536Mi"). Everything else is a plain number.
+    cpu is given in milli-units: 1500 is "1500m", 2000 is "2". Resources that are counted in bytes get the
+    largest binary suffix that is exact ("8Gi", "1536Mi"). Everything else is a plain number.
     """
     if resource == "cpu":
         whole, rest = divmod(amount, 1000)
@@ -108,8 +108,6 @@ def _parse(text: str, scale: int) -> int:
     size = _scaled(
         mantissa, decimal=(power if base == 10 else 0) - len(part), binary=power if base == 2 else 0
     )
-    # First to nano, then to the scale that is asked for: both round up, so that the first never changes the second,
-    # but for a cap that stands between them (2^63-1 units, a cap of apimachinery's own, is applied in units).
     size = min(-(-size // 10 ** (9 - scale)), LARGEST)
     return -size if match["sign"] == "-" else size
 
@@ -117,10 +115,10 @@ def _parse(text: str, scale: int) -> int:
 def _scaled(mantissa: int, *, decimal: int, binary: int) -> int:
     """mantissa x 10^decimal x 2^binary in billionths, rounded up."""
     exponent = decimal + 9
-    # Exponents that no int64 can have, before they cost the time and the memory of a number of as many digits.
+    # What can only be capped, or is less than a billionth, isn't computed: its digits could fill the memory.
     if exponent > 40:
         return (LARGEST + 1) * 10**9
-    if exponent < -LONGEST - 40:
+    if exponent < -LONGEST:
         return 1
     mantissa <<= binary
     return mantissa * 10**exponent if exponent >= 0 else -(-mantissa // 10**-exponent)
@@ -128,6 +126,6 @@ def _scaled(mantissa: int, *, decimal: int, binary: int) -> int:
 
 def _sentence(text: str) -> str:
     return (
-        f"{text[:80]!r} is not a quantity: write a number such as 4, 0.5 or 1e3, with nothing around it, and after it"
-        " at most one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei"
+        f"{text[:80]!r} is not a quantity: write a number such as 4, 0.5 or 1e3, with nothing around it,"
+        " and after it at most one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei"
     )

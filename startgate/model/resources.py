@@ -1,8 +1,8 @@
 """What pods ask for, as exact integers by resource name.
 
-One scale for each resource, everywhere: cpu in milli-units, bytes for what is counted in bytes, counts for the rest.
-What always holds: amounts are integers, a resource that is left out means 0 for use (and no ceiling for a
-capability), and a pod's request is what kube-scheduler counts for it.
+One scale for each resource, everywhere: cpu in milli-units, bytes for what is counted in bytes, counts for
+the rest. What always holds: amounts are integers, a resource that is left out means 0 for use (and no ceiling
+for a capability), and a pod's request is what kube-scheduler counts for it.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ def scale(each: Amounts, times: int) -> dict[str, int]:
 
 
 def fits(need: Amounts, room: Amounts) -> bool:
-    """Whether the room has all that is needed; what isn't needed can't stand in the way, however short it is."""
+    """Whether the room has all that is needed; what isn't needed can't stand in the way, however short."""
     return all(count <= 0 or count <= room.get(resource, 0) for resource, count in need.items())
 
 
@@ -96,21 +96,23 @@ def show(held: Amounts) -> str:
 
 
 def pod_request(spec: objects.PodSpec, status: objects.PodStatus | None = None) -> dict[str, int]:
-    """What kube-scheduler counts for a pod with this spec (and status, once it has one); no zeros, one of "pods".
+    """What kube-scheduler counts for a pod with this spec (and status, once it has one).
+
+    Without zeros, and with one of "pods".
 
     Per resource, the larger of
 
     * the sum of its containers and sidecars, and
     * for each init container, its own request and those of the sidecars started before it (KEP-753);
 
-    then the pod's own requests instead, for cpu, memory and huge pages where they are given (KEP-2837), and the
-    overhead on top. After a resize in place (KEP-1287) the greatest of what is asked, what the kubelet has granted and
-    what runs, and without what is asked if the node can never give it (component-helpers, resource.PodRequests, with
-    the feature gates as they are by default in 1.37).
+    then the pod's own requests instead, for cpu, memory and huge pages where they are given (KEP-2837), and
+    the overhead on top. After a resize in place (KEP-1287) the greatest of what is asked, what the kubelet
+    has granted and what runs, and without what is asked if the node can never give it (component-helpers,
+    resource.PodRequests, with the feature gates as they are by default in 1.37).
 
-    Requests that are left out are filled as the API server fills them for a pod, so that a template counts as its
-    pods will: from limits, and for the pod's own requests from its containers, then from its own limits. What comes
-    from elsewhere (LimitRange, RuntimeClass) is in stored pods alone.
+    Requests that are left out are filled as the API server fills them for a pod, so that a template counts as
+    its pods will: from limits, and for the pod's own requests from its containers, then from its own limits.
+    What comes from elsewhere (LimitRange, RuntimeClass) is in stored pods alone.
     """
     asked = _containers(spec, _spec_requests)
     own = _own_requests(spec, asked)
@@ -137,7 +139,7 @@ def _containers(spec: objects.PodSpec, requests: Requests) -> dict[str, int]:
     running = add(*map(requests, spec.containers))
     if not spec.init_containers:
         return running
-    sidecars: dict[str, int] = {}
+    sidecars: Amounts = {}
     starting: list[Amounts] = []
     for container in spec.init_containers:
         request = requests(container)
@@ -156,7 +158,7 @@ def _own_requests(spec: objects.PodSpec, asked: Amounts) -> dict[str, int]:
     own = _supported(amounts(spec.resources.requests))
     limits = _supported(amounts(spec.resources.limits))
     if limits:
-        # Only cpu and memory are taken from the containers: huge pages can't be overcommitted, so their limit rules.
+        # Not so huge pages, which can't be overcommitted: there the pod's limit is its request.
         for resource in ("cpu", "memory"):
             if resource in asked:
                 own.setdefault(resource, asked[resource])
@@ -181,13 +183,13 @@ def _infeasible(status: objects.PodStatus) -> bool:
 def _resized(
     spec: objects.PodSpec, status: objects.PodStatus, asked: Amounts, *, infeasible: bool
 ) -> Amounts:
-    """The containers' request with what the kubelet has granted and what runs taken into account (KEP-1287)."""
+    """The containers' request after a resize: what the kubelet has granted and what runs count too (KEP-1287)."""
     if status.allocated_resources and status.resources is not None and status.resources.requests:
         granted: Amounts = amounts(status.allocated_resources)
         running: Amounts = amounts(status.resources.requests)
     else:
         known = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
-        if not any(each.allocated_resources or each.resources for each in known.values()):
+        if not infeasible and not any(each.allocated_resources or each.resources for each in known.values()):
             return asked
         granted = _containers(spec, lambda container: _granted(container, known, infeasible=infeasible))
         running = _containers(spec, lambda container: _running(container, known, infeasible=infeasible))
@@ -216,10 +218,10 @@ def _own_resized(
     spec: objects.PodSpec, status: objects.PodStatus, own: Amounts, *, infeasible: bool
 ) -> Amounts:
     """The pod's own requests, likewise; the status has the overhead in it, the spec has not."""
+    if not own or (status.resources is None and not status.allocated_resources):
+        return own
     granted = amounts(status.allocated_resources)
     running = amounts(status.resources.requests) if status.resources is not None else {}
-    if not own or not (granted or running):
-        return own
     overhead = amounts(spec.overhead)
     seen = _supported(largest(_without(granted, overhead), _without(running, overhead)))
     return seen if infeasible else largest(own, seen)

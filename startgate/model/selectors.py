@@ -1,9 +1,9 @@
 """Which labels, and which nodes, a selector picks.
 
-Kubernetes has two selectors that look alike and differ in their corners: a LabelSelector (namespaces of a queue) and a
-NodeSelector (required node affinity of a pod). Both are here, as they come over the wire, so that no other module
-spells out an operator. What always holds: each is frozen and hashable, `matches` is pure, and a selector that the API
-server would have refused picks nothing rather than everything.
+Kubernetes has two selectors that look alike and differ in their corners: a LabelSelector (namespaces of a
+queue) and a NodeSelector (required node affinity of a pod). Both are here, as they come over the wire, so
+that no other module spells out an operator. What always holds: each is frozen and hashable, `matches` is
+pure, and a selector that the API server would have refused picks nothing rather than everything.
 """
 
 import re
@@ -15,8 +15,8 @@ from msgspec.structs import force_setattr
 
 T = TypeVar("T")
 
-# Kubernetes writes null for an empty list or map at times. Decoded, it is empty: `__post_init__` sees to that, so no
-# reader has to ask for None, and the type checker isn't told of it.
+# Kubernetes writes null for an empty list or map at times. Decoded, it is empty: `__post_init__` sees to
+# that, so no reader has to ask for None, and the type checker isn't told of it.
 if TYPE_CHECKING:
     Many: TypeAlias = tuple[T, ...]
     Labels: TypeAlias = dict[str, str]
@@ -50,8 +50,8 @@ class Requirement(Struct, rename="camel", frozen=True, gc=False):
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether labels meet it; absent labels meet NotIn and DoesNotExist (labels.Requirement.Matches).
 
-        Gt and Lt compare integers, and are for nodes only: `LabelSelector` refuses them. What the API server would not
-        have stored (an unknown operator, In without values, Exists with values) is met by nothing.
+        Gt and Lt compare integers, and are for nodes only: `LabelSelector` refuses them. What the API server
+        would not have stored (an unknown operator, In without values, Exists with values) is met by nothing.
         """
         value = labels.get(self.key)
         match self.operator:
@@ -114,7 +114,8 @@ class NodeSelectorTerm(Struct, rename="camel", frozen=True, gc=False):
     def matches(self, labels: Mapping[str, str], name: str) -> bool:
         """Whether the node with these labels and this name meets the term.
 
-        Fields: `metadata.name` is the only one, In and NotIn take exactly one value (component-helpers, nodeaffinity).
+        Fields: `metadata.name` is the only one, In and NotIn take exactly one value (component-helpers,
+        nodeaffinity).
         """
         if not self.match_expressions and not self.match_fields:
             return False

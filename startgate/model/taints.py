@@ -1,9 +1,10 @@
 """Which nodes turn a pod away, and which pods they let in all the same.
 
-kube-scheduler has two filters for this, TaintToleration and NodeUnschedulable; both are one question here. What always
-holds: only the effects NoSchedule and NoExecute turn away (PreferNoSchedule is a wish), and the answer is that of the
-default configuration: numeric tolerations (Gt, Lt; KEP-5471, feature gate TaintTolerationComparisonOperators, alpha
-and off up to 1.37) tolerate nothing, as in a kube-scheduler with the gate off.
+kube-scheduler has two filters for this, TaintToleration and NodeUnschedulable; both are one question here.
+What always holds: only the effects NoSchedule and NoExecute turn away (PreferNoSchedule is a wish), and the
+answer is that of the default configuration: numeric tolerations (Gt, Lt; KEP-5471, feature gate
+TaintTolerationComparisonOperators, alpha and off up to 1.37) tolerate nothing, as in a kube-scheduler with
+the gate off.
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ class Taint(Struct, frozen=True, gc=False):
 
 
 class Toleration(Struct, frozen=True, gc=False):
-    """v1.Toleration. `tolerationSeconds` isn't read: it decides when a pod is evicted, not where it may go."""
+    """v1.Toleration. `tolerationSeconds` isn't read: it says when a pod is evicted, not where it may go."""
 
     key: str = ""
     operator: str = ""
