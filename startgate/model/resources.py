@@ -114,8 +114,8 @@ def pod_request(spec: objects.PodSpec, status: objects.PodStatus | None = None) 
     its pods will: from limits, and for the pod's own requests from its containers, then from its own limits.
     What comes from elsewhere (LimitRange, RuntimeClass) is in stored pods alone.
     """
-    asked = _containers(spec, _spec_requests)
-    own = _own_requests(spec, asked)
+    asked: Amounts = _containers(spec, _spec_requests)
+    own: Amounts = _own_requests(spec, asked)
     if status is not None:
         infeasible = _infeasible(status)
         asked = _resized(spec, status, asked, infeasible=infeasible)
@@ -183,7 +183,7 @@ def _infeasible(status: objects.PodStatus) -> bool:
 def _resized(
     spec: objects.PodSpec, status: objects.PodStatus, asked: Amounts, *, infeasible: bool
 ) -> Amounts:
-    """The containers' request after a resize: what the kubelet has granted and what runs count too (KEP-1287)."""
+    """The containers' request after a resize: what is granted and what runs count too (KEP-1287)."""
     if status.allocated_resources and status.resources is not None and status.resources.requests:
         granted: Amounts = amounts(status.allocated_resources)
         running: Amounts = amounts(status.resources.requests)
