@@ -8,9 +8,9 @@ The grammar is the documented one (apimachinery, resource.Quantity): a decimal n
 suffix n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent e or E. Differences from apimachinery's code, each
 where that differs from its own documentation:
 
-* "-", "." or "Ki" without a digit: its scanner takes them for 0, here they are refused.
+* "-", "." or "Ki" without a digit: its scanner takes most of them for 0, here they are refused.
 * A negative number rounds away from zero, as documented for RoundUp; for many, its Value() is wrong ("-0.1n"
-  is 1, "-4Pi" is 6917529028: measured with 0.37.2). The API server refuses negative amounts of pods and nodes.
+  is 1, "-4Pi" is 6917529028: measured with 0.37.2). The API server lets no pod ask for less than nothing.
 * A number beyond 2^63-1 in magnitude is capped, as documented; its code does so for binary suffixes alone,
   and for others Value() overflows. Milli-units are capped at the same figure.
 * White space around the number is refused, as by ParseQuantity and by CEL's quantity(); the JSON decoder of

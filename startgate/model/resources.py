@@ -72,11 +72,11 @@ def shortage(need: Amounts, room: Amounts) -> dict[str, int]:
 
 
 def largest(*many: Amounts) -> dict[str, int]:
-    """The greatest of each resource."""
+    """The greatest of each resource that any of them names, be it 0."""
     top: dict[str, int] = {}
     for each in many:
         for resource, count in each.items():
-            if count > top.get(resource, 0):
+            if resource not in top or count > top[resource]:
                 top[resource] = count
     return top
 
@@ -119,7 +119,7 @@ def pod_request(spec: objects.PodSpec, status: objects.PodStatus | None = None) 
     if status is not None:
         infeasible = _infeasible(status)
         asked = _resized(spec, status, asked, infeasible=infeasible)
-        own = _own_resized(spec, status, own, infeasible=infeasible)
+        own = _own_resized(status, own, infeasible=infeasible)
     total = add({**asked, **own}, amounts(spec.overhead))
     total[PODS] = 1
     return {resource: count for resource, count in total.items() if count}
@@ -214,18 +214,13 @@ def _running(
     return _granted(container, known, infeasible=infeasible)
 
 
-def _own_resized(
-    spec: objects.PodSpec, status: objects.PodStatus, own: Amounts, *, infeasible: bool
-) -> Amounts:
-    """The pod's own requests, likewise; the status has the overhead in it, the spec has not."""
-    if not own or (status.resources is None and not status.allocated_resources):
+def _own_resized(status: objects.PodStatus, own: Amounts, *, infeasible: bool) -> Amounts:
+    """The pod's own requests, likewise.
+
+    As in 1.37.2: what the kubelet reports has the overhead in it, and the overhead is added all the same. Later
+    sources take it off; a pod with both, resized, counts a little more until then, here as in kube-scheduler.
+    """
+    if not own or status.resources is None:
         return own
-    granted = amounts(status.allocated_resources)
-    running = amounts(status.resources.requests) if status.resources is not None else {}
-    overhead = amounts(spec.overhead)
-    seen = _supported(largest(_without(granted, overhead), _without(running, overhead)))
+    seen = _supported(largest(amounts(status.resources.requests), amounts(status.allocated_resources)))
     return seen if infeasible else largest(own, seen)
-
-
-def _without(whole: Amounts, part: Amounts) -> dict[str, int]:
-    return {resource: count - part.get(resource, 0) for resource, count in whole.items()}
