@@ -233,7 +233,7 @@ class Reflector(Generic[T, V]):
         return page.metadata
 
     async def _watch(self) -> None:
-        """Follows what comes after `store.seen` until the server ends it. ApiError (`expired`): list again."""
+        """Follows what comes after `store.seen` until the server ends it; `expired`: list again."""
         shortest, longest = WATCH_SECONDS
         query = {
             **self._selectors,
