@@ -132,8 +132,11 @@ class Cluster:
 
     def bring_up(self, wanted: int | Sequence[Node]) -> None:
         """Blocking: start everything, and return when the cluster takes pods."""
+        # Each of the two lets the next in as soon as it can serve; a program that finds nobody there
+        # would wait seconds before it asks again.
         self._start_blocking("etcd")
-        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"):
+        self._start_blocking("kube-apiserver")
+        for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
             self._processes.start(self._commands[name])
         for name in self._commands:
             self._await_ready(name)

@@ -23,6 +23,9 @@ from localcluster.processes import Command
 
 STAGES = Path(__file__).parent / "stages"
 
+# kube-apiserver would wait a minute for its watchers to go.
+PATIENCE = {"kube-apiserver": 2.0}
+
 # Only writes are of interest (webhooks leave their auditAnnotations there), and leases are noise.
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -87,6 +90,7 @@ class Plane:
                 [str(self._programs[name]), *own, *extra_flags.get(name, ())],
                 environment,
                 self._folder,
+                PATIENCE.get(name, Command.patience),
             )
             for name, own in flags.items()
         ]
@@ -101,6 +105,9 @@ class Plane:
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
+            # It waits one election before it makes itself the leader of one.
+            "--heartbeat-interval=20",
+            "--election-timeout=200",
             "--socket-reuse-port=true",
             "--unsafe-no-fsync=true",
             "--log-level=warn",

@@ -21,12 +21,13 @@ from localcluster.errors import ClusterError
 
 @dataclass(frozen=True)
 class Command:
-    """A program to run; `env` is its whole environment."""
+    """A program to run; `env` is its whole environment, `patience` its seconds to end when it is asked to."""
 
     name: str
     argv: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path = Path("/")
+    patience: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Processes:
             argv=list(command.argv),
             env=dict(command.env),
             cwd=str(command.cwd),
+            patience=command.patience,
         )
         assert isinstance(pid, int)
         return pid

@@ -26,7 +26,6 @@ from typing import Any, Never
 from localcluster.record import Process, write_record
 
 PR_SET_PDEATHSIG = 1
-PATIENCE = 10.0  # seconds from SIGTERM to SIGKILL
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -43,8 +42,9 @@ class Supervisor:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._patience: dict[str, float] = {}
 
-    def start(self, name: str, argv: list[str], env: dict[str, str], cwd: str) -> int:
+    def start(self, name: str, argv: list[str], env: dict[str, str], cwd: str, patience: float) -> int:
         running = self._children.get(name)
         if running is not None and running.poll() is None:
             raise ValueError(f"{name} runs already")
@@ -62,6 +62,7 @@ class Supervisor:
                 preexec_fn=lambda: _die_with(me),  # noqa: PLW1509  no other thread can hold a lock here
             )
         self._children[name] = child
+        self._patience[name] = patience
         self.record()
         return child.pid
 
@@ -72,7 +73,7 @@ class Supervisor:
         if child.poll() is None:
             child.terminate()
             try:
-                child.wait(PATIENCE)
+                child.wait(self._patience[name])
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
@@ -98,7 +99,7 @@ class Supervisor:
     def obey(self, command: dict[str, Any]) -> object:
         match command["do"]:
             case "start":
-                return self.start(command["name"], command["argv"], command["env"], command["cwd"])
+                return self.start(**{key: value for key, value in command.items() if key != "do"})
             case "stop":
                 self.stop(command["name"])
                 return None
