@@ -41,7 +41,7 @@ class _Held(Generic[V]):
 
 
 class Store(Generic[T, V]):
-    """By namespace and name. `view` makes of an object what is held of it; `on_change` hears of each change.
+    """By namespace and name. `view` makes of an object what is held; `on_change` hears of each change.
 
     `on_change` is called in the middle of the update, after the store itself has changed; what it raises goes
     to whoever brought the news. An object that `view` raises ValueError for (or that has no version) is left
@@ -72,19 +72,18 @@ class Store(Generic[T, V]):
         return len(self._held)
 
     def learn(self, obj: T) -> None:
-        """Takes in the answer to a write of ours, if it is newer than what is held and than what the watch
-        told.
+        """Takes in the answer to a write of ours, if it is newer than what is held and than what the watch told.
 
         The object must be one that the reflector's selectors choose.
         """
-        if version_of(obj.metadata) > self.seen and obj.metadata.uid not in self._forgotten:
+        if version_of(obj.metadata) > self.seen:
             self.put(obj)
 
     def forget(self, name: str, namespace: str, uid: str) -> None:
         """After an answer that says that the object is gone: not merely marked for deletion."""
-        self._forgotten.add(uid)  # until the watch or a list says so too
         held = self._held.get((namespace, name))
         if held is not None and held.uid == uid:
+            self._forgotten.add(uid)  # until a watch or a list says so too
             self._remove((namespace, name))
 
     def put(self, obj: T) -> None:
@@ -93,7 +92,7 @@ class Store(Generic[T, V]):
         version = version_of(meta)
         key = (meta.namespace, meta.name)
         held = self._held.get(key)
-        if held is not None and held.version >= version:
+        if meta.uid in self._forgotten or (held is not None and held.version >= version):
             return
         if not version:
             self.skip(meta, ValueError("it has no version that is a number"))
@@ -134,11 +133,13 @@ class Store(Generic[T, V]):
         ):  # only an etcd restored from a backup goes back; what is held is of another history
             for held in self._held.values():
                 held.version = 0
-        self._forgotten.clear()
         listed = set(kept)
+        uids = set()
         for obj in objects:
             listed.add((obj.metadata.namespace, obj.metadata.name))
+            uids.add(obj.metadata.uid)
             self.put(obj)
+        self._forgotten &= uids  # of the others, no event will come any more
         for key in [k for k, held in self._held.items() if held.version <= version and k not in listed]:
             self._remove(key)
         self.seen = version
