@@ -217,7 +217,7 @@ def _running(
 def _own_resized(status: objects.PodStatus, own: Amounts, *, infeasible: bool) -> Amounts:
     """The pod's own requests, likewise.
 
-    As in 1.37.2: what the kubelet reports has the overhead in it, and the overhead is added all the same. Later
+    As in 1.37.2: what the kubelet reports has the overhead in it, and the overhead is added again. Later
     sources take it off; a pod with both, resized, counts a little more until then, here as in kube-scheduler.
     """
     if not own or status.resources is None:
