@@ -73,12 +73,16 @@ class GangStatus(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
     bound: Annotated[str, Meta(description="Pods on nodes of pods needed, as 3/4.")] = ""
     counts: Counts = msgspec.field(default_factory=Counts)
     shortage: Annotated[Quantities, Meta(description="What is missing for it to start, by resource.")] = {}
-    since: Annotated[str, Meta(description="When it began to wait: its age in the queue, kept when it is taken back.")] = ""
+    since: Annotated[
+        str, Meta(description="When it began to wait: its age in the queue, kept when it is taken back.")
+    ] = ""
     admission: Admission | UnsetType = UNSET
     taken_back: Annotated[int, Meta(ge=0, description="How often it was taken back.")] = 0
     not_before: Annotated[str, Meta(description="Taken back: not tried again before this time.")] = ""
     conditions: list[Condition] = []
-    transitions: Annotated[list[Transition], Meta(description="The last changes of phase.", extra_json_schema={"maxItems": 10})] = []
+    transitions: Annotated[
+        list[Transition], Meta(description="The last changes of phase.", extra_json_schema={"maxItems": 10})
+    ] = []
 
 
 class Gang(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):

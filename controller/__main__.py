@@ -1,0 +1,5 @@
+"""`python -m controller`: parts, put together. See `main`."""
+
+from controller.main import run
+
+run()

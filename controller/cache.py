@@ -1,0 +1,180 @@
+"""What the API server holds, as the controller sees it: reflectors, and the few indexes that decisions need.
+
+Every change ends up in one of three places: the engine's Cluster (what is on which node), a Group (the pods of one
+owner, and its Job), or the set of groups to look at again. What always holds: nothing here is counted up or down by
+hand; an index follows the store, change by change, and can be thrown away and built anew. Knows nothing of gangs'
+phases or of what will be decided.
+"""
+
+from collections.abc import Callable, Iterator
+
+from startgate.engine.cluster import Cluster
+from startgate.kube.client import Client
+from startgate.kube.kinds import GANGS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, QUEUES
+from startgate.kube.reflector import Reflector
+from startgate.kube.store import Change
+from startgate.model.gang import Gang
+from startgate.model.objects import Job, Namespace, Node, PriorityClass
+from startgate.model.pods import Pod, pod_of
+from startgate.model.queue import Queue
+
+
+class Group:
+    """The pods that one owner controls, and the owner if it is a Job. A labelled pod without owner owns itself."""
+
+    __slots__ = ("job", "kind", "name", "namespace", "pods", "uid")
+
+    def __init__(self, uid: str, kind: str, namespace: str, name: str) -> None:
+        self.uid = uid
+        self.kind = kind
+        self.namespace = namespace
+        self.name = name
+        self.job: Job | None = None
+        self.pods: dict[str, Pod] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing left to know about."""
+        return self.job is None and not self.pods
+
+
+class Cache:
+    """Reflectors over all that is read. `on_change` is called after each change; it must be quick."""
+
+    def __init__(self, client: Client, on_change: Callable[[], None]) -> None:
+        self.cluster = Cluster()
+        self.groups: dict[str, Group] = {}
+        """By the owner's uid."""
+        self.others: dict[str, Pod] = {}
+        """Pods that are not ours, have no node and stand at no gate: kube-scheduler may place them any moment."""
+        self._dirty: set[str] = set()
+        self._wake = on_change
+        self.pods = Reflector(client, PODS, view=pod_of, on_change=self._pod)
+        self.nodes = Reflector(client, NODES, on_change=self._node)
+        self.jobs = Reflector(client, JOBS, on_change=self._job)
+        self.queues = Reflector(client, QUEUES, on_change=self._other)
+        self.gangs = Reflector(client, GANGS, on_change=self._gang)
+        self.namespaces = Reflector(client, NAMESPACES, on_change=self._namespace)
+        self.classes = Reflector(client, PRIORITY_CLASSES, on_change=self._class)
+
+    @property
+    def reflectors(self) -> tuple[Reflector, ...]:  # type: ignore[type-arg]
+        """All of them, to be run."""
+        return (self.pods, self.nodes, self.jobs, self.queues, self.gangs, self.namespaces, self.classes)
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything here may be decided on: complete, and in touch with the API server."""
+        return all(reflector.synced for reflector in self.reflectors)
+
+    def take_dirty(self) -> set[str]:
+        """The owners whose group has changed since the last call."""
+        taken, self._dirty = self._dirty, set()
+        return taken
+
+    def queue(self, name: str) -> Queue | None:
+        """The Queue of this name."""
+        return self.queues.store.get(name)
+
+    def gangs_left(self) -> Iterator[Gang]:
+        """Gang objects whose owner isn't held any more."""
+        for gang in self.gangs.store:
+            owner = gang.metadata.controller
+            if owner is None or owner.uid not in self.groups:
+                yield gang
+
+    def _touch(self, uid: str) -> None:
+        self._dirty.add(uid)
+        self._wake()
+
+    def _group(self, uid: str, kind: str, namespace: str, name: str) -> Group:
+        group = self.groups.get(uid)
+        if group is None:
+            group = self.groups[uid] = Group(uid, kind, namespace, name)
+        return group
+
+    def _drop_if_idle(self, group: Group) -> None:
+        if group.idle:
+            self.groups.pop(group.uid, None)
+        self._touch(group.uid)
+
+    def _pod(self, change: Change[Pod]) -> None:
+        old, new = change.old, change.new
+        if old is not None and (new is None or not _same_room(old, new)):
+            self.cluster.remove_pod(old.uid)
+        if new is not None and not new.ended and (place := _place(new)) and (old is None or not _same_room(old, new)):
+            self.cluster.add_pod(new.uid, place, new.shape)
+        pod = new or old
+        assert pod is not None
+        if new is not None and _outsider(new):
+            self.others[pod.uid] = new
+        else:
+            self.others.pop(pod.uid, None)
+        self._regroup(pod, new)
+
+    def _regroup(self, pod: Pod, new: Pod | None) -> None:
+        owner = pod.owner
+        if owner is not None and (pod.queue or owner.kind == "Job"):
+            # Pods of unlabelled Jobs too: the label may come later, and then they have to be known.
+            group = self._group(owner.uid, owner.kind, pod.namespace, owner.name)
+        elif pod.queue:
+            group = self._group(pod.uid, "Pod", pod.namespace, pod.name)
+        else:
+            self._wake()
+            return
+        if new is None:
+            group.pods.pop(pod.uid, None)
+        else:
+            group.pods[pod.uid] = new
+        self._drop_if_idle(group)
+
+    def _job(self, change: Change[Job]) -> None:
+        job = change.new or change.old
+        assert job is not None
+        meta = job.metadata
+        group = self._group(meta.uid, "Job", meta.namespace, meta.name)
+        group.job = change.new
+        self._drop_if_idle(group)
+
+    def _gang(self, change: Change[Gang]) -> None:
+        gang = change.new or change.old
+        assert gang is not None
+        owner = gang.metadata.controller
+        if owner is not None:
+            self._touch(owner.uid)
+
+    def _node(self, change: Change[Node]) -> None:
+        if change.new is not None:
+            self.cluster.set_node(change.new)
+        elif change.old is not None:
+            self.cluster.remove_node(change.old.metadata.name)
+        self._wake()
+
+    def _class(self, change: Change[PriorityClass]) -> None:
+        # What parked gangs will be worth is read from here; rare enough to look at all of them.
+        self._dirty.update(self.groups)
+        self._wake()
+
+    def _namespace(self, change: Change[Namespace]) -> None:
+        self._wake()
+
+    def _other(self, change: Change[Queue]) -> None:
+        self._wake()
+
+
+def _place(pod: Pod) -> str:
+    """The node on which a pod takes room: where it is bound, or, past all gates, where it is nominated.
+
+    A nomination behind a gate is a reservation of ours (or a mistake): the flight that made it accounts for it.
+    """
+    if pod.node:
+        return pod.node
+    return "" if pod.gated or pod.foreign_gates else pod.nominated
+
+
+def _same_room(old: Pod, new: Pod) -> bool:
+    return _place(old) == _place(new) and old.shape is new.shape and old.ended == new.ended
+
+
+def _outsider(pod: Pod) -> bool:
+    return not (pod.queue or pod.node or pod.gated or pod.foreign_gates or pod.ended or pod.nominated or pod.deleting)

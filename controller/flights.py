@@ -1,0 +1,336 @@
+"""Carrying out what was decided for one gang: reserve where tight, record, release; resume; park; take over.
+
+The protocol of design §3. What always holds: the admission is in the Gang before the first gate opens (for a gang of
+one the patch that opens its gate is the record); an intent is in the audit log before the first write and its effect
+after the last; at most one flight per gang is under way; and a flight that ends early leaves only what the next cycle
+understands from the objects alone.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final
+
+from controller import statuses
+from controller.cache import Cache
+from controller.gangs import pause_after
+from controller.state import Flight, State
+from controller.writes import NotLeadingError, Writes, all_of
+from startgate.audit.journal import Journal, JournalError
+from startgate.audit.record import DONE, Decision, Record, Stage
+from startgate.engine.lifecycle import Do
+from startgate.engine.world import ClaimKind, Go
+from startgate.kube.errors import KubeError
+from startgate.model.gang import Admission, Phase
+from startgate.model.objects import rfc3339
+from startgate.model.pods import Pod, Shape
+from startgate.model.reasons import Code, reason
+from startgate.model.resources import add
+
+log = logging.getLogger(__name__)
+
+RESERVATION_SECONDS: Final = 5.0
+"""How long a reservation may take to be seen standing. Reservations are held for seconds, not minutes (design §3)."""
+
+BINDINGS_SETTLE: Final = 0.1
+"""Seconds in which bindings that kube-scheduler had decided on before it saw the reservation come to light."""
+
+RETRY_SECONDS: Final = 2.0
+"""After a refused write: until the gang is tried again."""
+
+
+class Flights:
+    """Starts flights and knows those under way. `wake` asks for another decision cycle."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        writes: Writes,
+        journal: Journal,
+        *,
+        wake: Callable[[], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cache = cache
+        self._writes = writes
+        self._journal = journal
+        self._wake = wake
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._states: dict[str, State] = {}
+        """Of the gangs in flight, by owner uid."""
+        self.failed: BaseException | None = None
+        """Set where a flight ended by a mistake of ours, or by an audit log that can't be written: the program ends."""
+
+    @property
+    def under_way(self) -> int:
+        """How many flights there are."""
+        return len(self._tasks)
+
+    async def close(self) -> None:
+        """Ends all flights where they are; what they leave is understood from the objects."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def go(self, state: State, go: Go) -> None:
+        """Acts on a decision of the engine."""
+        facts, now = state.facts, self._clock()
+        if state.flight:
+            return
+        if go.kind is ClaimKind.FOLLOW:
+            self._fly(state, Flight(state.phase, None), facts.gated[: go.count], self._follow(state, go))
+        elif go.kind is ClaimKind.GATHER:
+            assert state.admission is not None
+            admission = Admission(id=state.admission.id, at=rfc3339(now), slots=state.admission.slots)
+            self._release_flight(state, go, admission)
+        elif facts.suspended_by:
+            admission = Admission(id=uuid.uuid4().hex, at=rfc3339(now), slots=go.count, gathering=True)
+            why = reason(Code.GATHERING, have=facts.members, want=go.count)
+            self._fly(state, Flight(Phase.GATHERING, why, admission), (), self._resume(state, go))
+        else:
+            joined = state.admission.slots if state.admission else 0
+            admission = Admission(id=uuid.uuid4().hex, at=rfc3339(now), slots=joined + go.count)
+            if joined and state.admission:
+                admission = Admission(id=state.admission.id, at=state.admission.at, slots=joined + go.count)
+            self._release_flight(state, go, admission)
+
+    def act(self, state: State) -> None:
+        """Does the one thing that the lifecycle asks for, if it isn't under way."""
+        if state.flight or self._clock() < state.retry_at:
+            return
+        phase, why = state.standing.phase, state.standing.reason
+        work: Coroutine[Any, Any, None] | None = None
+        admission = None
+        match state.standing.do:
+            case Do.PARK:
+                work = self._park(state)
+            case Do.RESUME:
+                admission = state.admission
+                work = self._resume_again(state)
+            case Do.PREPARE:
+                work = self._on_job(state, self._writes.prepare_template, Decision.ADOPT)
+            case Do.UNMARK:
+                work = self._on_job(state, self._writes.unmark, Decision.CHANGE)
+            case Do.FORGET:
+                work = self._forget(state)
+        if work is not None:
+            self._fly(state, Flight(phase, why, admission), (), work)
+
+    def drop_reservations(self, state: State) -> None:
+        """Gives up room that a process before us had reserved without recording an admission."""
+        pods = [pod for pod in state.facts.gated if pod.nominated]
+        if pods and not state.flight and state.admission is None and self._clock() >= state.retry_at:
+            self._fly(state, Flight(state.standing.phase, state.standing.reason), (), self._unreserve(pods))
+
+    def _fly(self, state: State, flight: Flight, pods: tuple[Pod, ...], work: Coroutine[Any, Any, None]) -> None:
+        flight.pods = {pod.uid: pod for pod in pods}
+        state.flight = flight
+        task = asyncio.create_task(self._guard(state, work))
+        self._tasks.add(task)
+        self._states[state.uid] = state
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guard(self, state: State, work: Coroutine[Any, Any, None]) -> None:
+        """Whatever happens, the flight ends and another cycle looks at the gang."""
+        try:
+            await work
+        except KubeError as error:
+            log.warning("%s: %s", state.key, error)
+            state.retry_at = self._clock() + RETRY_SECONDS
+        except NotLeadingError:
+            log.warning("%s: left as it is, since this process doesn't lead any more", state.key)
+        except JournalError as error:
+            self.failed = error
+        except Exception as error:
+            log.exception("%s: a mistake of ours", state.key)
+            self.failed = error
+        finally:
+            state.flight = None
+            self._states.pop(state.uid, None)
+            self._wake()
+
+    # --- release ------------------------------------------------------------------------------------------------
+
+    def _release_flight(self, state: State, go: Go, admission: Admission) -> None:
+        pods = state.facts.gated[: go.count]
+        phase, why = Phase.RELEASING, reason(Code.RELEASING, lifted=state.facts.past, want=admission.slots)
+        if go.tight:
+            phase, why = (
+                Phase.RESERVED,
+                reason(Code.RESERVING, nodes=len({n for p in go.placements for n, _ in p.nodes})),
+            )
+        flight = Flight(phase, why, None if go.tight else admission)
+        flight.nodes = dict(_assigned(pods, go)) if go.tight else {}
+        self._fly(state, flight, pods, self._release(state, flight, go, admission, pods))
+
+    async def _release(self, state: State, flight: Flight, go: Go, admission: Admission, pods: tuple[Pod, ...]) -> None:
+        intent = self._intent(state, Decision.ADMIT, admission.id, go)
+        if go.tight:
+            if not await self._reserve(state, flight):
+                self._journal.settle(intent, "failed: the room was taken before it could be reserved", at=self._clock())
+                return
+            flight.phase, flight.admission = Phase.RELEASING, admission
+            flight.reason = reason(Code.RELEASING, lifted=state.facts.past, want=admission.slots)
+        alone = len(pods) == 1 and admission.slots == 1 and state.admission is None
+        if not alone:
+            await self._record(state)
+        await self._lift(state, pods)
+        state.admission = admission
+        self._journal.settle(intent, DONE, at=self._clock())
+
+    async def _follow(self, state: State, go: Go) -> None:
+        """Pods that take slots which their gang was admitted for; nothing new is decided, so nothing is recorded."""
+        assert state.admission is not None
+        pods = tuple(state.flight.pods.values()) if state.flight else ()
+        intent = self._intent(state, Decision.RELEASE, f"{state.admission.id}-{uuid.uuid4().hex[:8]}", go)
+        await self._lift(state, pods)
+        self._journal.settle(intent, DONE, at=self._clock())
+
+    async def _lift(self, state: State, pods: tuple[Pod, ...]) -> None:
+        """Lowest completion index first, many at a time. A refusal is said in the Gang and raised."""
+        await all_of(self._lift_one(state, pod) for pod in pods)
+        state.refused = None
+
+    async def _lift_one(self, state: State, pod: Pod) -> None:
+        try:
+            await self._writes.lift_gate(pod)
+        except KubeError as error:
+            state.refused = reason(Code.RELEASE_REFUSED, pod=pod.name, error=str(error))
+            raise
+
+    # --- reserve ------------------------------------------------------------------------------------------------
+
+    async def _reserve(self, state: State, flight: Flight) -> bool:
+        """Nominates each pod to its node, and sees in the watch that all stand and nobody came in between."""
+        nodes = flight.nodes
+        there = await all_of(self._writes.nominate(pod, nodes[uid]) for uid, pod in flight.pods.items())
+        if all(there) and await self._stands(flight):
+            return True
+        await self._unreserve(list(flight.pods.values()))
+        return False
+
+    async def _stands(self, flight: Flight) -> bool:
+        held = [self._cache.pods.store.get(pod.name, pod.namespace) for pod in flight.pods.values()]
+        last = max((pod.version for pod in held if pod), default=0)
+        until = self._clock() + RESERVATION_SECONDS
+        while self._cache.pods.store.seen < last:
+            if self._clock() > until:
+                return False
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(BINDINGS_SETTLE)
+        for pod in flight.pods.values():
+            now = self._cache.pods.store.get(pod.name, pod.namespace)
+            if now is None or now.uid != pod.uid or now.deleting or now.nominated != flight.nodes[pod.uid]:
+                return False
+        return self._room_left()
+
+    def _room_left(self) -> bool:
+        """Whether all that is being reserved still fits beside what is bound."""
+        wanted: dict[str, dict[str, int]] = {}
+        for state in self._states.values():
+            for uid, node in state.flight.nodes.items() if state.flight else ():
+                pod = state.flight.pods[uid] if state.flight else None
+                held = pod and self._cache.pods.store.get(pod.name, pod.namespace)
+                if held and held.gated:
+                    wanted[node] = add(wanted.get(node, {}), held.shape.amounts)
+        return all(self._cache.cluster.has_room(node, amounts) for node, amounts in wanted.items())
+
+    async def _unreserve(self, pods: list[Pod]) -> None:
+        await all_of(self._writes.nominate(pod, None) for pod in pods)
+
+    # --- park and resume ----------------------------------------------------------------------------------------
+
+    async def _resume(self, state: State, go: Go) -> None:
+        assert state.flight and state.flight.admission
+        intent = self._intent(state, Decision.RESUME, state.flight.admission.id, go)
+        await self._record(state)
+        state.admission = state.flight.admission
+        await self._resume_again(state)
+        self._journal.settle(intent, DONE, at=self._clock())
+
+    async def _resume_again(self, state: State) -> None:
+        job = self._cache.jobs.store.get(state.facts.owner_name, state.facts.namespace)
+        if job is not None and job.metadata.uid == state.uid:
+            await self._writes.resume(job)
+
+    async def _park(self, state: State) -> None:
+        code = state.standing.park_as
+        assert code is not None
+        decision = Decision.TAKE_BACK if code is Code.NOT_BOUND_IN_TIME else Decision.PARK
+        await self._on_job(state, lambda job: self._writes.suspend(job, str(code)), decision)
+
+    async def _on_job(
+        self, state: State, write: Callable[[Any], Coroutine[Any, Any, None]], decision: Decision
+    ) -> None:
+        job = self._cache.jobs.store.get(state.facts.owner_name, state.facts.namespace)
+        if job is None or job.metadata.uid != state.uid:
+            return
+        intent = self._intent(state, decision, uuid.uuid4().hex)
+        await write(job)
+        self._journal.settle(intent, DONE, at=self._clock())
+
+    async def _forget(self, state: State) -> None:
+        """Takes a record off that no longer holds: the gang waits again, with its age."""
+        taken_back = state.facts.parked_as == Code.NOT_BOUND_IN_TIME
+        state.admission = None
+        state.whole, state.lost_at, state.refused = False, None, None
+        if state.record is None and not taken_back:
+            return
+        assert state.flight is not None
+        spec, status = statuses.compose(state, self._clock())
+        if taken_back:
+            status.taken_back += 1
+            status.not_before = pause_after(status.taken_back, self._clock())
+        await self._write(state, spec, status)
+
+    # --- the Gang -----------------------------------------------------------------------------------------------
+
+    async def _record(self, state: State) -> None:
+        spec, status = statuses.compose(state, self._clock())
+        await self._write(state, spec, status)
+
+    async def _write(self, state: State, spec: Any, status: Any) -> None:
+        await write_gang(self._writes, state, spec, status)
+
+    def _intent(self, state: State, decision: Decision, key: str, go: Go | None = None) -> Record:
+        facts, why = state.facts, state.standing.reason
+        return self._journal.write(
+            Stage.INTENT,
+            decision,
+            key,
+            at=self._clock(),
+            namespace=facts.namespace,
+            gang=facts.name,
+            job=facts.owner_name if facts.owner_kind == "Job" else "",
+            queue=facts.queue,
+            reason=str(why.code) if why else "",
+            message=why.message if why else "",
+            seen={"pods": go.count, **go.numbers} if go else None,
+        )
+
+
+async def write_gang(writes: Writes, state: State, spec: Any, status: Any) -> None:
+    """Creates or patches the Gang so that it says this; a Gang left from an older owner goes first."""
+    if state.stale is not None:
+        await writes.delete_gang(state.stale)
+        state.stale = None
+    if state.record is None:
+        state.record = await writes.create_gang(state.facts.namespace, statuses.birth(state, spec, status))
+    elif patch := statuses.changes(state.record, spec, status):
+        state.record = await writes.patch_gang(state.record, patch)
+
+
+def _assigned(pods: tuple[Pod, ...], go: Go) -> Iterator[tuple[str, str]]:
+    """(pod uid, node) for each pod, from the plan's placements by shape."""
+    rooms: dict[Shape, list[str]] = {}
+    for placement in go.placements:
+        spread = [node for node, count in placement.nodes for _ in range(count)]
+        rooms.setdefault(placement.shape, []).extend(spread)
+    taken: Counter[Shape] = Counter()
+    for pod in pods:
+        yield pod.uid, rooms[pod.shape][taken[pod.shape]]
+        taken[pod.shape] += 1

@@ -1,0 +1,284 @@
+"""From what exists to what the engine decides on: the states of all gangs, and the World made of them.
+
+`refresh` re-reads one owner's group; `world` puts the states together. What always holds: a queue's use is summed from
+the states at each cycle, never carried along; a pod is in exactly one place of the World (on a node, in a claim, or in
+a waiting gang); and work under way counts as done, so that no second decision can spend the same room.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from controller.cache import Cache, Group
+from controller.state import State, grant_of
+from startgate.engine.lifecycle import Do, Standing, back_off, standing, wanted_slots
+from startgate.engine.observe import Facts, amounts_of, batches, charged, observe_job, observe_owner, opted_in
+from startgate.engine.world import Batch, Claim, ClaimKind, Waiting, World
+from startgate.model.gang import Admission, Gang, Phase
+from startgate.model.objects import rfc3339, timestamp
+from startgate.model.pods import Pod, Shape
+from startgate.model.quantity import QuantityError
+from startgate.model.reasons import Code, Reason, reason
+from startgate.model.resources import Amounts
+
+
+class Gangs:
+    """The states, by the uid of the owner."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self.states: dict[str, State] = {}
+        self._leftover: dict[str, tuple[str, Amounts]] = {}
+        """By owner uid: queue and charge of pods whose owner isn't a gang any more (an older Job's, terminating)."""
+
+    def by_key(self) -> dict[str, State]:
+        """The states by the key that the engine knows; of two with one name the one whose owner lives."""
+        found: dict[str, State] = {}
+        for state in self.states.values():
+            other = found.get(state.key)
+            if other is None or other.facts.outcome:
+                found[state.key] = state
+        return found
+
+    def refresh(self, uid: str, now: float) -> State | None:
+        """Looks at one owner anew; None if it has no gang (any more)."""
+        self._leftover.pop(uid, None)
+        group = self._cache.groups.get(uid)
+        facts = self._observe(group) if group else None
+        if facts is None:
+            self.states.pop(uid, None)
+            if group:
+                self._charge_leftover(group)
+            return None
+        state = self.states.get(uid)
+        gang = self._cache.gangs.store.get(facts.name, facts.namespace)
+        owned = gang is not None and _owner_uid(gang) == uid
+        if state is None:
+            state = State(uid=uid, facts=facts, standing=_stand(facts, None, None, None, now))
+            self.states[uid] = state
+        state.facts = facts
+        state.record = gang if owned else None
+        state.stale = None if owned else gang
+        self._restand(state, now)
+        return state
+
+    def due(self, now: float) -> Iterator[str]:
+        """Owners whose standing changes by the clock alone, by now."""
+        for uid, state in self.states.items():
+            if 0 < state.standing.deadline <= now or (_pause(state, now - 1.0) and not _pause(state, now)):
+                yield uid
+
+    def next_due(self, now: float) -> float:
+        """Epoch seconds of the next change by the clock; infinity if none is known."""
+        deadlines = [s.standing.deadline for s in self.states.values() if s.standing.deadline > now]
+        pauses = [t for s in self.states.values() if (t := _not_before(s)) > now]
+        retries = [s.retry_at for s in self.states.values() if s.retry_at > now]
+        return min([*deadlines, *pauses, *retries], default=float("inf"))
+
+    def world(self, now: float) -> World:
+        """What the engine decides on, at this instant."""
+        used: dict[str, dict[str, int]] = {}
+        claims: list[Claim] = []
+        waiting: list[Waiting] = []
+        for state in self.states.values():
+            _charge(used, state.facts.queue, charged(state.facts))
+            if state.flight and state.flight.pods:
+                flying = [pod for pod in state.facts.gated if pod.uid in state.flight.pods]
+                _charge(used, state.facts.queue, amounts_of(batches(flying)))
+            claims += _claims(state, now)
+            asks = self._waiting(state, now)
+            if asks is not None:
+                waiting.append(asks)
+        for queue, amounts in self._leftover.values():
+            _charge(used, queue, amounts)
+        return World(
+            cluster=self._cache.cluster,
+            queues={queue.metadata.name: queue.spec for queue in self._cache.queues.store},
+            used=used,
+            claims=tuple(claims),
+            waiting=tuple(waiting),
+            pending=_by_shape(self._cache.others.values()),
+        )
+
+    def _observe(self, group: Group) -> Facts | None:
+        if group.job is not None:
+            if not opted_in(group.job):
+                return None
+            classes = {each.metadata.name: each for each in self._cache.classes.store}
+            try:
+                return observe_job(group.job, group.pods.values(), classes)
+            except QuantityError:  # the API server refuses such a template; one that we can't read isn't decided on
+                return None
+        labelled = [pod for pod in group.pods.values() if pod.queue]
+        if group.kind == "Job" or not labelled:
+            return None
+        return observe_owner(group.kind, group.name, group.uid, labelled)
+
+    def _charge_leftover(self, group: Group) -> None:
+        """Pods of a Job that is gone: charged until they are gone too, but no gang any more."""
+        pods = [pod for pod in group.pods.values() if pod.queue and not pod.gated and not pod.ended]
+        if pods:
+            self._leftover[group.uid] = (pods[0].queue, amounts_of(batches(pods)))
+
+    def _restand(self, state: State, now: float) -> None:
+        facts = state.facts
+        if state.record is not None and isinstance(state.record.status.admission, Admission):
+            # The record rules. Without one, memory may have what the next write of the Gang will record.
+            state.admission = state.record.status.admission
+        state.standing = _stand(facts, state.admission, state.lost_at, _pause(state, now), now)
+        if state.standing.do is Do.ADOPT:
+            slots = max(facts.minimum, facts.past)
+            state.admission = Admission(id=f"found-{facts.owner_uid}", at=rfc3339(now), slots=slots)
+            state.standing = _stand(facts, state.admission, state.lost_at, None, now)
+        self._mark_loss(state, now)
+
+    def _mark_loss(self, state: State, now: float) -> None:
+        """Since when a gang that was whole isn't; a restart reads it from the Gang's last transition."""
+        if state.standing.phase is Phase.RUNNING:
+            state.whole, state.lost_at = True, None
+        elif state.standing.phase is not Phase.RELEASING:
+            state.whole, state.lost_at = False, None
+        elif state.lost_at is None and (state.whole or _was_running(state.record)):
+            state.lost_at = _left_running(state.record) or now
+            state.standing = _stand(state.facts, state.admission, state.lost_at, None, now)
+
+    def _waiting(self, state: State, now: float) -> Waiting | None:
+        """The gang as one that asks to start, or the pods that would join it; None if it doesn't ask."""
+        facts = state.facts
+        if state.flight:
+            return None
+        if state.standing.do is Do.DECIDE:
+            if facts.suspended_by:
+                assert facts.template is not None
+                minimum = _some(facts.template, facts.minimum)
+                extra = _some(facts.template, facts.wanted - facts.minimum)
+            else:
+                minimum = batches(facts.gated[: facts.minimum])
+                extra = batches(facts.gated[facts.minimum : facts.wanted])
+        elif state.admission and not state.admission.gathering and state.phase in (Phase.RELEASING, Phase.RUNNING):
+            joining = facts.gated[max(0, state.admission.slots - facts.past) :]
+            minimum, extra = (), batches(joining[: max(0, facts.wanted - state.admission.slots)])
+        else:
+            return None
+        if not minimum and not extra:
+            return None
+        return Waiting(
+            gang=facts.key,
+            queue=facts.queue,
+            namespace=facts.namespace,
+            priority=facts.priority,
+            since=state.since,
+            minimum=minimum,
+            extra=extra,
+            obstacle=self._not_admitted(facts),
+        )
+
+    def _not_admitted(self, facts: Facts) -> Reason | None:
+        """A namespace that the queue no longer admits; the webhook has checked it at creation."""
+        queue = self._cache.queue(facts.queue)
+        if queue is None or not (selector := queue.spec.namespaces):
+            return None
+        namespace = self._cache.namespaces.store.get(facts.namespace)
+        if namespace is not None and selector.matches(namespace.metadata.labels):
+            return None
+        return reason(Code.NAMESPACE_NOT_ADMITTED, queue=facts.queue, namespace=facts.namespace)
+
+
+def _claims(state: State, now: float) -> Iterator[Claim]:
+    """The admitted pods without a node, by how far each has come."""
+    facts, flight, admission = state.facts, state.flight, state.admission
+    if facts.outcome:
+        return
+    flying = [pod for pod in facts.gated if flight and pod.uid in flight.pods]
+    unbound = [pod for pod in facts.pending if not pod.nominated or pod.foreign_gates]
+    yield from _claim(state, ClaimKind.BIND, batches([*unbound, *flying]))
+    if flight and not (flight.admission and flight.admission.gathering):
+        return
+    admission = (flight and flight.admission) or admission
+    if admission is None:
+        return
+    grant = grant_of(admission)
+    assert grant is not None
+    need = wanted_slots(facts, grant) - facts.past
+    here = facts.gated[: max(0, need)]
+    made = _some(facts.template, need - len(here)) if facts.template else ()
+    if admission.gathering:
+        if made or flight or facts.suspended_by:
+            yield from _claim(state, ClaimKind.HOLD, (*batches(here), *made))
+        else:
+            yield from _claim(state, ClaimKind.GATHER, batches(here))
+        return
+    if facts.suspended_by or state.standing.do is Do.PARK:
+        return
+    kind = ClaimKind.FOLLOW if now >= state.retry_at else ClaimKind.HOLD
+    yield from _claim(state, kind, batches(here))
+    yield from _claim(state, ClaimKind.HOLD, made)
+
+
+def _claim(state: State, kind: ClaimKind, what: tuple[Batch, ...]) -> Iterator[Claim]:
+    if what:
+        facts = state.facts
+        yield Claim(
+            gang=facts.key,
+            queue=facts.queue,
+            kind=kind,
+            batches=what,
+            priority=facts.priority,
+            since=state.since,
+        )
+
+
+def _stand(
+    facts: Facts, admission: Admission | None, lost_at: float | None, pause: Reason | None, now: float
+) -> Standing:
+    return standing(facts, grant_of(admission), lost_at=lost_at, back_off=pause, now=now)
+
+
+def _not_before(state: State) -> float:
+    text = state.record.status.not_before if state.record else ""
+    return timestamp(text) if text else 0.0
+
+
+def _pause(state: State, now: float) -> Reason | None:
+    """Set while a gang that was taken back isn't to be tried again."""
+    until = _not_before(state)
+    if state.record is None or now >= until:
+        return None
+    times = state.record.status.taken_back
+    return reason(Code.BACKING_OFF, times=times, last="not all of its pods were bound in time", until=rfc3339(until))
+
+
+def pause_after(times: int, now: float) -> str:
+    """Until when a gang that has been taken back so many times waits (RFC 3339)."""
+    return rfc3339(now + back_off(times))
+
+
+def _owner_uid(gang: Gang) -> str:
+    owner = gang.metadata.controller
+    return owner.uid if owner else ""
+
+
+def _was_running(record: Gang | None) -> bool:
+    return record is not None and (record.status.phase is Phase.RUNNING or _left_running(record) is not None)
+
+
+def _left_running(record: Gang | None) -> float | None:
+    """When the Gang went from Running to Releasing, if that was its last change of phase."""
+    steps = record.status.transitions[-2:] if record else []
+    if len(steps) == 2 and steps[0].phase is Phase.RUNNING and steps[1].phase is Phase.RELEASING:
+        return timestamp(steps[1].at)
+    return None
+
+
+def _some(shape: Shape, count: int) -> tuple[Batch, ...]:
+    return (Batch(shape, count),) if count > 0 else ()
+
+
+def _by_shape(pods: Iterable[Pod]) -> tuple[Batch, ...]:
+    counts = Counter(pod.shape for pod in pods)
+    return tuple(Batch(shape, count) for shape, count in sorted(counts.items(), key=lambda item: item[0].request))
+
+
+def _charge(used: dict[str, dict[str, int]], queue: str, amounts: Mapping[str, int]) -> None:
+    books = used.setdefault(queue, {})
+    for resource, amount in amounts.items():
+        books[resource] = books.get(resource, 0) + amount

@@ -1,0 +1,137 @@
+"""The decision loop: one cycle at a time, woken by changes, many changes to a cycle.
+
+A cycle reads what has changed, asks the engine once, starts what it answered, and notes what people should read. What
+always holds: no cycle on caches that aren't synced, none without leadership, never two at once; and a cycle awaits
+nothing, so that the world can't change under it.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from controller.cache import Cache
+from controller.flights import Flights
+from controller.gangs import Gangs
+from controller.metrics import Metrics
+from controller.news import News
+from controller.state import State
+from startgate.engine.cycle import decide
+from startgate.engine.lifecycle import Do
+from startgate.engine.world import Plan
+from startgate.model.gang import Phase
+
+log = logging.getLogger(__name__)
+
+COALESCE: Final = 0.02
+"""Seconds in which changes are gathered before a cycle. Well below the 100 ms in which a change has to take effect, and
+long enough that a burst of pods costs tens of cycles, not thousands."""
+
+HEARTBEAT: Final = 5.0
+"""Seconds after which the loop looks again even if nothing changed: deadlines are checked at least so often."""
+
+
+class Loop:
+    """Decides. `wake` may be called at any time, as often as one likes."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        gangs: Gangs,
+        news: News,
+        metrics: Metrics,
+        *,
+        leading: Callable[[], bool],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cache = cache
+        self._gangs = gangs
+        self._news = news
+        self._metrics = metrics
+        self._leading = leading
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self.flights: Flights | None = None
+        """Set before `run`."""
+
+    def wake(self) -> None:
+        """Something has changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """For ever, until cancelled; raises what a flight couldn't live with."""
+        assert self.flights is not None
+        for uid in list(self._cache.groups):
+            self._gangs.refresh(uid, self._clock())
+        while True:
+            if self.flights.failed:
+                raise self.flights.failed
+            self._woken.clear()
+            if self._cache.synced and self._leading():
+                self.cycle(self.flights)
+            await self._sleep()
+
+    async def _sleep(self) -> None:
+        now = self._clock()
+        until = min(HEARTBEAT, max(0.05, self._gangs.next_due(now) - now))
+        try:
+            await asyncio.wait_for(self._woken.wait(), until)
+        except TimeoutError:
+            return
+        await asyncio.sleep(COALESCE)
+
+    def cycle(self, flights: Flights) -> Plan:
+        """Reads, decides, starts. Synchronous: nothing changes while it runs."""
+        now = self._clock()
+        began = time.perf_counter()
+        changed = self._refresh(now)
+        world = self._gangs.world(now)
+        plan = decide(world, now)
+        self._start(plan, changed, flights)
+        for state in changed.values():
+            if state.standing.do not in (Do.NOTHING, Do.DECIDE):
+                flights.act(state)
+            elif state.admission is None:
+                flights.drop_reservations(state)
+            self._news.note(state)
+        self._count(plan)
+        self._metrics.cycle(time.perf_counter() - began, len(world.waiting), plan)
+        return plan
+
+    def _refresh(self, now: float) -> dict[str, State]:
+        changed: dict[str, State] = {}
+        dirty = self._cache.take_dirty()
+        dirty.update(self._gangs.due(now))
+        for uid in dirty:
+            state = self._gangs.refresh(uid, now)
+            if state is None:
+                self._news.forget(uid)
+            else:
+                changed[uid] = state
+        return changed
+
+    def _start(self, plan: Plan, changed: dict[str, State], flights: Flights) -> None:
+        by_key = self._gangs.by_key()
+        for stay in plan.stay:
+            state = by_key[stay.gang]
+            if state.verdict != stay:
+                state.verdict = stay
+                changed[state.uid] = state
+        for go in plan.go:
+            state = by_key[go.gang]
+            state.verdict = None
+            flights.go(state, go)
+
+    def _count(self, plan: Plan) -> None:
+        waiting: Counter[str] = Counter()
+        running: Counter[str] = Counter()
+        for state in self._gangs.states.values():
+            if state.phase is Phase.FINISHED:
+                continue
+            holds = state.phase in (Phase.GATHERING, Phase.RESERVED, Phase.RELEASING, Phase.RUNNING)
+            (running if holds else waiting)[state.facts.queue] += 1
+        counts = {name: (waiting[name], running[name]) for name in plan.queues}
+        self._news.note_queues(plan, counts)
+        self._metrics.gangs(self._gangs.states.values())

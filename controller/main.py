@@ -1,0 +1,177 @@
+"""The controller program: reads the cluster all the time, decides and writes while it leads.
+
+Every replica keeps its caches warm, so that a new leader decides at once. What always holds: losing leadership ends
+the process, since what it had in memory may be wrong from then on; a lost audit log ends it too, since a decision
+that isn't on record must not be taken.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+import uvloop
+from aiohttp import web
+from prometheus_client import generate_latest
+
+from controller.cache import Cache
+from controller.flights import Flights
+from controller.gangs import Gangs
+from controller.loop import Loop
+from controller.metrics import Metrics
+from controller.news import News
+from controller.writes import Writes
+from startgate.audit.journal import Journal, JournalError, open_file
+from startgate.audit.record import Record
+from startgate.kube.client import Client
+from startgate.kube.election import Election
+from startgate.kube.errors import KubeError
+from startgate.kube.events import Recorder
+from startgate.model import names
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 64
+"""To the API server: lifts, other writes and the watches (see writes.LIFTS_AT_ONCE)."""
+
+
+def arguments() -> argparse.Namespace:
+    """The command line, as the Deployment states it."""
+    parser = argparse.ArgumentParser(prog="controller", description="Releases gangs when quota and nodes allow it.")
+    parser.add_argument("--health-port", type=int, default=8080, help="for /healthz, /readyz and /metrics (plain HTTP)")
+    parser.add_argument("--health-host", default="0.0.0.0", help="address to listen on")  # noqa: S104  (probes come from outside the pod)
+    parser.add_argument("--audit-file", type=Path, required=True, help="audit log, added to; also on standard output")
+    return parser.parse_args()
+
+
+class Program:
+    """One run of the controller."""
+
+    def __init__(self, client: Client, journal: Journal, left: list[Record]) -> None:
+        pod = os.environ.get("POD_NAME", "controller")
+        identity = f"{pod}_{os.environ.get('POD_UID') or uuid.uuid4()}"
+        self.election = Election(
+            client,
+            namespace=os.environ.get("POD_NAMESPACE", names.SYSTEM_NAMESPACE),
+            name=names.LEASE,
+            identity=identity,
+        )
+        self.recorder = Recorder(client, "startgate.dev/controller", pod)
+        self.metrics = Metrics()
+        self.cache = Cache(client, self._wake)
+        self.gangs = Gangs(self.cache)
+        self.writes = Writes(client, self.cache, lambda: self.election.leading)
+        self.news = News(self.cache, self.writes, self.recorder)
+        self.loop = Loop(self.cache, self.gangs, self.news, self.metrics, leading=lambda: self.election.leading)
+        self.flights = Flights(self.cache, self.writes, journal, wake=self.loop.wake)
+        self.loop.flights = self.flights
+        self._journal = journal
+        self._left = left
+
+    def _wake(self) -> None:
+        self.loop.wake()
+
+    async def run(self) -> None:
+        """Follows, and leads when it is our turn. Ends with leadership lost, or with a mistake of ours."""
+        async with asyncio.TaskGroup() as tasks:
+            for reflector in self.cache.reflectors:
+                tasks.create_task(reflector.run())
+            tasks.create_task(self.recorder.run())
+            for reflector in self.cache.reflectors:
+                await reflector.wait_synced()
+            await self.election.run(self._lead)
+
+    async def _lead(self) -> None:
+        for intent in self._left:
+            # What became of it is in the objects, and the first cycle goes on from there.
+            self._journal.settle(intent, "unknown: the process ended before it was done", at=time.time())
+        self._left = []
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.news.run())
+                tasks.create_task(self.loop.run())
+        finally:
+            await self.flights.close()
+
+
+async def serve_health(program: Program, host: str, port: int) -> web.AppRunner:
+    """/healthz: the process answers. /readyz: its caches are complete. /metrics: for Prometheus."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        behind = [r.kind.plural for r in program.cache.reflectors if not r.synced]
+        if behind:
+            return web.Response(status=503, text=f"not in sync: {', '.join(behind)}\n")
+        return web.Response(text=f"ok, {'leading' if program.election.leading else 'standing by'}\n")
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(program.metrics.registry), content_type="text/plain")
+
+    app = web.Application()
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, host, port).start()
+    return runner
+
+
+async def start(options: argparse.Namespace) -> None:
+    """Until a signal, or until it can't go on."""
+    stream, left = open_file(options.audit_file)
+    journal = Journal((stream, sys.stdout.buffer), "controller", uuid.uuid4().hex)
+    async with await Client.connect(connections=CONNECTIONS) as client:
+        program = Program(client, journal, left.intents)
+        health = await serve_health(program, options.health_host, options.health_port)
+        work = asyncio.create_task(program.run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        try:
+            with suppress(asyncio.CancelledError):
+                await work
+        finally:
+            await health.cleanup()
+
+
+def run() -> None:
+    """Exit status 0 after a signal, 1 with a sentence where it couldn't go on."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    _structured_logs()
+    try:
+        uvloop.run(start(arguments()))
+    except BaseExceptionGroup as group:
+        known, unknown = group.split((KubeError, JournalError, OSError))
+        if unknown:
+            raise
+        assert known is not None
+        sys.exit(f"controller: {known.exceptions[0]}")
+    except (KubeError, JournalError, OSError) as error:
+        sys.exit(f"controller: {error}")
+
+
+def _structured_logs() -> None:
+    """One JSON object a line on standard error; standard output belongs to the audit log."""
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso"),
+        ],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+    )
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(formatter)

@@ -1,0 +1,212 @@
+"""Telling people: Gangs, Queues and Events are written here, when there is news and as the write budget allows.
+
+What always holds: news that stands is written; what is about to be overtaken is not (a gang that starts at once costs
+one write for its record, one when it runs, one when it ends; design §10a). A change of code goes out after a moment of
+settling, numbers alone within a budget, the stalest first. Never decides anything.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from controller import statuses
+from controller.cache import Cache
+from controller.flights import write_gang
+from controller.state import State
+from controller.writes import NotLeadingError, Writes
+from startgate.engine.world import Plan, QueueView
+from startgate.kube.errors import KubeError
+from startgate.kube.events import Budget, Recorder, Regarding
+from startgate.model.gang import Phase
+from startgate.model.objects import Condition, rfc3339
+from startgate.model.quantity import format_amount
+from startgate.model.reasons import Code
+from startgate.model.resources import Amounts
+
+log = logging.getLogger(__name__)
+
+SETTLE: Final[Mapping[Code, float]] = {
+    Code.PODS_MISSING: 1.0,
+    Code.RESERVING: 1.0,
+    Code.GATHERING: 1.0,
+    Code.RELEASING: 1.0,
+    Code.BINDING: 1.0,
+    Code.BELOW_MINIMUM: 1.0,
+}
+"""Seconds that a passing reason has to stand before it is news. All others: SHORTLY."""
+
+SHORTLY: Final = 0.2
+NUMBERS_PER_SECOND: Final = 10.0
+WRITERS: Final = 8
+QUEUE_SECONDS: Final = 1.0
+"""Between two writes of one Queue's status."""
+
+TOLD: Final = frozenset(Phase) - {
+    Phase.RELEASING,
+    Phase.RUNNING,
+    Phase.FINISHED,
+    Phase.RESERVED,
+    Phase.GATHERING,
+}
+"""Phases that get an Event: waits and take-backs, not what went well at once."""
+
+
+class News:
+    """Writes what people read. `note` is called after each cycle; `run` does the writing."""
+
+    def __init__(
+        self, cache: Cache, writes: Writes, recorder: Recorder, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._cache = cache
+        self._writes = writes
+        self._recorder = recorder
+        self._clock = clock
+        self._due: dict[str, tuple[float, State, Code | None, Phase]] = {}
+        """By owner uid: when its Gang may be written, and for which reason that was set."""
+        self._numbers = Budget(NUMBERS_PER_SECOND, int(NUMBERS_PER_SECOND))
+        self._writing: set[str] = set()
+        self._plan: Plan | None = None
+        self._counts: dict[str, tuple[int, int]] = {}
+        self._queue_at: dict[str, float] = {}
+        self._wake = asyncio.Event()
+
+    def note(self, state: State) -> None:
+        """There may be news of this gang."""
+        if state.flight and state.flight.phase is not Phase.RESERVED:
+            return  # the flight writes what it does
+        why = state.reason
+        code = why.code if why else None
+        waiting = self._due.get(state.uid)
+        if waiting and waiting[2] == code and waiting[3] is state.phase:
+            return
+        if state.record is None and state.phase is Phase.FINISHED and state.admission is None:
+            return  # ended before we ever saw it wait or run: nobody looks for it
+        settle = SETTLE.get(code, SHORTLY) if code else SHORTLY
+        self._due[state.uid] = (self._clock() + settle, state, code, state.phase)
+        self._wake.set()
+
+    def forget(self, uid: str) -> None:
+        """The gang is gone, and its Gang goes with its owner."""
+        self._due.pop(uid, None)
+
+    def note_queues(self, plan: Plan, counts: Mapping[str, tuple[int, int]]) -> None:
+        """The books after a cycle, and (waiting, running) by queue."""
+        self._plan, self._counts = plan, dict(counts)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """For ever, until cancelled."""
+        writers = asyncio.Semaphore(WRITERS)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                now = self._clock()
+                for uid, (at, state, _, _) in sorted(self._due.items(), key=lambda item: item[1][0]):
+                    if at > now or uid in self._writing or writers.locked():
+                        continue
+                    del self._due[uid]
+                    self._writing.add(uid)
+                    await writers.acquire()
+                    tasks.create_task(self._tell(state, writers))
+                await self._tell_queues(now)
+                await self._pause(now)
+
+    async def _pause(self, now: float) -> None:
+        self._wake.clear()
+        soonest = min((at for at, *_ in self._due.values()), default=now + 1.0)
+        try:
+            await asyncio.wait_for(self._wake.wait(), max(0.05, min(1.0, soonest - now)))
+        except TimeoutError:
+            return
+        await asyncio.sleep(0.05)  # cycles come in bursts; one look for all of them
+
+    async def _tell(self, state: State, writers: asyncio.Semaphore) -> None:
+        try:
+            await self._write(state)
+        except NotLeadingError:
+            pass
+        except KubeError as error:
+            log.info("%s: its Gang wasn't written: %s", state.key, error)
+            self._due[state.uid] = (self._clock() + 1.0, state, None, state.phase)
+        finally:
+            self._writing.discard(state.uid)
+            writers.release()
+
+    async def _write(self, state: State) -> None:
+        if state.flight and state.flight.phase is not Phase.RESERVED:
+            return
+        spec, status = statuses.compose(state, self._clock())
+        if state.record is not None:
+            patch = statuses.changes(state.record, spec, status)
+            if not patch:
+                return
+            if not statuses.urgent(patch) and not self._numbers.take():
+                self._due[state.uid] = (self._clock() + 1.0, state, None, state.phase)
+                return
+        before = state.record.status.reason if state.record else ""
+        await write_gang(self._writes, state, spec, status)
+        if status.phase in TOLD and status.reason != before:
+            self._event(state, status.reason, status.message)
+
+    def _event(self, state: State, code: str, message: str) -> None:
+        facts = state.facts
+        version = statuses.OWNER_VERSIONS.get(facts.owner_kind, "v1")
+        about = Regarding(version, facts.owner_kind, facts.owner_name, facts.namespace, facts.owner_uid)
+        self._recorder.event(about, "Normal", code or "Waiting", message, "Gate")
+
+    async def _tell_queues(self, now: float) -> None:
+        if self._plan is None:
+            return
+        for name, view in self._plan.queues.items():
+            queue = self._cache.queue(name)
+            if queue is None or now - self._queue_at.get(name, 0.0) < QUEUE_SECONDS:
+                continue
+            waiting, running = self._counts.get(name, (0, 0))
+            status = _queue_status(view, waiting, running, queue.status.conditions, now)
+            if status == msgspec.to_builtins(queue.status):
+                continue
+            self._queue_at[name] = now
+            cleared = {key: None for key in msgspec.to_builtins(queue.status) if key not in status}
+            try:
+                await self._writes.patch_queue_status(name, {**_replaced(queue.status, status), **cleared})
+            except NotLeadingError:
+                return
+            except KubeError as error:
+                log.info("Queue %s: its status wasn't written: %s", name, error)
+
+
+def _queue_status(view: QueueView, waiting: int, running: int, old: list[Condition], now: float) -> dict[str, Any]:
+    sound = "False" if view.problems else "True"
+    message = "; ".join(view.problems)
+    was = next((each for each in old if each.type == "Sound"), None)
+    at = was.last_transition_time if was and was.status == sound else rfc3339(now)
+    reason = "Contradiction" if view.problems else "NoContradiction"
+    made = Condition(type="Sound", status=sound, reason=reason, message=message, last_transition_time=at)
+    status: dict[str, Any] = {
+        "allocated": _quantities(view.allocated),
+        "reserved": _quantities(view.reserved),
+        "headroom": _quantities(view.headroom),
+        "waiting": waiting,
+        "running": running,
+    }
+    return {key: value for key, value in status.items() if value} | {"conditions": [msgspec.to_builtins(made)]}
+
+
+def _replaced(old: Any, new: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge patch keeps the keys of a map that it doesn't name: name those that have gone."""
+    before = msgspec.to_builtins(old)
+    patch: dict[str, Any] = {}
+    for key, value in new.items():
+        was = before.get(key)
+        if isinstance(value, dict) and isinstance(was, dict):
+            patch[key] = {**{gone: None for gone in was if gone not in value}, **value}
+        else:
+            patch[key] = value
+    return patch
+
+
+def _quantities(amounts: Amounts) -> dict[str, str]:
+    return {name: format_amount(name, amount) for name, amount in sorted(amounts.items()) if amount}

@@ -1,0 +1,89 @@
+"""What the controller knows of one gang beyond the objects: its admission, what is under way, since when it stands.
+
+Small on purpose, and rebuilt from the objects after a restart: all of it is either derived in `Gangs.refresh`, or may
+be lost without harm (promise 6).
+"""
+
+import msgspec
+
+from startgate.engine.lifecycle import Grant, Standing
+from startgate.engine.observe import Facts
+from startgate.engine.world import Stay
+from startgate.model.gang import Admission, Gang, Phase
+from startgate.model.objects import timestamp
+from startgate.model.pods import Pod
+from startgate.model.reasons import Reason
+
+
+class Flight:
+    """Work on one gang that is under way: at most one at a time (kopf: one sequential worker for each object)."""
+
+    __slots__ = ("admission", "nodes", "phase", "pods", "reason")
+
+    def __init__(self, phase: Phase, reason: Reason | None, admission: Admission | None = None) -> None:
+        self.phase = phase
+        self.reason = reason
+        self.admission = admission
+        """What it is about to record, if anything."""
+        self.pods: dict[str, Pod] = {}
+        """By uid: pods whose gate it will lift. Charged, and room kept for them, from the decision on."""
+        self.nodes: dict[str, str] = {}
+        """By pod uid: the node that the plan gave it, while it is being reserved."""
+
+
+class State(msgspec.Struct, kw_only=True, gc=True):
+    """One gang in the controller's memory."""
+
+    uid: str
+    """Of the owner."""
+    facts: Facts
+    record: Gang | None = None
+    """The Gang object, if it is of this owner."""
+    stale: Gang | None = None
+    """A Gang of the same name, left from another owner: to be deleted."""
+    admission: Admission | None = None
+    """The record's, or one that the record will have with its next write (a gang of one; pods found past the gate)."""
+    flight: Flight | None = None
+    standing: Standing
+    verdict: Stay | None = None
+    """What the engine said when it last decided on it."""
+    lost_at: float | None = None
+    whole: bool = False
+    """Whether it was seen whole since its admission."""
+    retry_at: float = 0.0
+    """Epoch seconds before which no gate is tried again, after a refusal."""
+    refused: Reason | None = None
+
+    @property
+    def key(self) -> str:
+        """ "namespace/name" of the Gang."""
+        return self.facts.key
+
+    @property
+    def phase(self) -> Phase:
+        """Where it stands now, work that is under way included."""
+        return self.flight.phase if self.flight else self.standing.phase
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why: what is under way, what was refused, what the lifecycle says, or else the engine's verdict."""
+        if self.flight and self.flight.reason:
+            return self.flight.reason
+        if self.refused:
+            return self.refused
+        if self.standing.reason:
+            return self.standing.reason
+        return self.verdict.reason if self.verdict else None
+
+    @property
+    def since(self) -> float:
+        """Epoch seconds from which it waits; a gang that was taken back keeps its age."""
+        written = self.record.status.since if self.record else ""
+        return timestamp(written) if written else self.facts.created
+
+
+def grant_of(admission: Admission | None) -> Grant | None:
+    """The admission as the lifecycle reads it."""
+    if admission is None:
+        return None
+    return Grant(slots=admission.slots, at=timestamp(admission.at), gathering=admission.gathering)

@@ -1,0 +1,156 @@
+"""What stands in a Gang: composed from a state, and written only when there is news.
+
+`compose` is pure. `changes` is the merge patch from what is there to what should be. What always holds: a Gang's phase,
+reason and message are those of the same instant; the transitions list each change of phase once; an admission is never
+dropped by a status write that doesn't mean to.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from controller.state import State
+from startgate.model import names
+from startgate.model.gang import Admission, Counts, Gang, GangSpec, GangStatus, Phase, Transition
+from startgate.model.objects import Condition, rfc3339
+from startgate.model.quantity import format_amount
+from startgate.model.reasons import Code
+from startgate.model.resources import PODS, Amounts
+
+MOST_TRANSITIONS: Final = 10
+
+
+def compose(state: State, now: float) -> tuple[GangSpec, GangStatus]:
+    """The Gang as it should be read now."""
+    facts = state.facts
+    old = state.record.status if state.record else GangStatus()
+    phase = state.phase
+    why = state.reason
+    admission = (state.flight and state.flight.admission) or state.admission
+    code = str(why.code) if why else ""
+    spec = GangSpec(queue=facts.queue, min_available=facts.minimum, pods=facts.wanted, priority=facts.priority)
+    if phase is Phase.FINISHED and state.record:
+        spec = state.record.spec  # an ended Job wants nothing; what it did want is what people look for
+    transitions = old.transitions
+    if not transitions or transitions[-1].phase is not phase:
+        transitions = [*transitions, Transition(at=rfc3339(now), phase=phase, reason=code)][-MOST_TRANSITIONS:]
+    status = GangStatus(
+        phase=phase,
+        reason=code,
+        message=why.message if why else "",
+        bound=f"{len(facts.bound)}/{facts.wanted}" if phase is not Phase.FINISHED else old.bound,
+        counts=Counts(
+            gated=len(facts.gated),
+            pending=len(facts.pending),
+            bound=len(facts.bound),
+            terminating=len(facts.leaving),
+        ),
+        shortage=_quantities(state.verdict.shortage) if state.verdict and _waits(phase) else {},
+        since=old.since or rfc3339(facts.created),
+        admission=admission if admission and phase is not Phase.FINISHED else msgspec.UNSET,
+        taken_back=old.taken_back,
+        not_before=old.not_before,
+        conditions=_conditions(old, state, phase, code, now),
+        transitions=transitions,
+    )
+    return spec, status
+
+
+def birth(state: State, spec: GangSpec, status: GangStatus) -> dict[str, Any]:
+    """The body that creates the Gang, owned by its owner so that it goes with it."""
+    facts = state.facts
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "Gang",
+        "metadata": {
+            "name": facts.name,
+            "namespace": facts.namespace,
+            "labels": {names.QUEUE: facts.queue},
+            "ownerReferences": [
+                {
+                    "apiVersion": OWNER_VERSIONS.get(facts.owner_kind, "v1"),
+                    "kind": facts.owner_kind,
+                    "name": facts.owner_name,
+                    "uid": facts.owner_uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": spec,
+        "status": status,
+    }
+
+
+OWNER_VERSIONS: Final = {
+    "Job": "batch/v1",
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+}
+
+
+def changes(gang: Gang, spec: GangSpec, status: GangStatus) -> dict[str, Any]:
+    """The merge patch (RFC 7396) that makes the Gang say this; empty if it does already."""
+    patch: dict[str, Any] = {}
+    for part, old, new in (("spec", gang.spec, spec), ("status", gang.status, status)):
+        if found := _difference(msgspec.to_builtins(old), msgspec.to_builtins(new)):
+            patch[part] = found
+    return patch
+
+
+def urgent(patch: Mapping[str, Any]) -> bool:
+    """Whether it is news that people wait for, rather than numbers that moved."""
+    status = patch.get("status", {})
+    return bool({"phase", "reason", "admission", "conditions", "takenBack"} & status.keys()) or "spec" in patch
+
+
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            if inner := _difference(before, value):
+                found[key] = inner
+        elif value != before:
+            found[key] = value
+    return found
+
+
+def _waits(phase: Phase) -> bool:
+    return phase in (Phase.WAITING, Phase.PARKED)
+
+
+def _quantities(amounts: Amounts) -> dict[str, str | int]:
+    return {name: format_amount(name, amount) for name, amount in sorted(amounts.items()) if name != PODS or amount}
+
+
+def _conditions(old: GangStatus, state: State, phase: Phase, code: str, now: float) -> list[Condition]:
+    """Released, Running, Finished, for `kubectl wait`; each keeps the time at which it last changed."""
+    facts = state.facts
+    admission = state.admission
+    released = (
+        isinstance(admission, Admission)
+        and not admission.gathering
+        and state.flight is None
+        and not (facts.gated and facts.past < min(admission.slots, facts.wanted))
+    )
+    before = {each.type: each for each in old.conditions}
+    was_released = "Released" in before and before["Released"].status == "True"
+    truths = {
+        "Released": phase is Phase.RUNNING
+        or (phase is Phase.RELEASING and released)
+        or (phase is Phase.FINISHED and (was_released or admission is not None)),
+        "Running": phase is Phase.RUNNING,
+        "Finished": phase is Phase.FINISHED,
+    }
+    made: list[Condition] = []
+    for kind, truth in truths.items():
+        status = "True" if truth else "False"
+        was = before.get(kind)
+        at = was.last_transition_time if was and was.status == status else rfc3339(now)
+        reason = code or str(Code.RELEASING)
+        if was and was.status == status:
+            reason = was.reason
+        made.append(Condition(type=kind, status=status, reason=reason, last_transition_time=at))
+    return made

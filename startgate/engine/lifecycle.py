@@ -1,0 +1,208 @@
+"""The way of a gang: one table of what may follow what, and one function that says where a gang stands.
+
+Everything that changes a phase goes through `standing`. It is pure and level-based: from the facts (observe), the
+record of the admission (if there is one) and the time, it says the phase, the reason and the one thing to do next. The
+controller does that one thing, sees what came of it, and asks again; so a crash at any point is just another state to
+be asked about (promise 6).
+"""
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from startgate.engine.observe import Facts
+from startgate.model.gang import Phase
+from startgate.model.objects import rfc3339
+from startgate.model.reasons import Code, Reason, reason
+
+FOLLOWS: Final[dict[Phase, frozenset[Phase]]] = {
+    Phase.WAITING: frozenset({Phase.RESERVED, Phase.RELEASING, Phase.RUNNING, Phase.PARKED, Phase.FINISHED}),
+    Phase.RESERVED: frozenset({Phase.WAITING, Phase.RELEASING, Phase.RUNNING, Phase.PARKED, Phase.FINISHED}),
+    Phase.PARKED: frozenset({Phase.GATHERING, Phase.WAITING, Phase.FINISHED}),
+    Phase.GATHERING: frozenset({Phase.RELEASING, Phase.RUNNING, Phase.WAITING, Phase.PARKED, Phase.FINISHED}),
+    Phase.RELEASING: frozenset({Phase.RUNNING, Phase.WAITING, Phase.PARKED, Phase.FINISHED}),
+    Phase.RUNNING: frozenset({Phase.RELEASING, Phase.WAITING, Phase.PARKED, Phase.FINISHED}),
+    Phase.FINISHED: frozenset({Phase.WAITING}),  # an owner without an end, scaled to nothing and up again
+}
+"""The transition table. A phase may also stay as it is."""
+
+BACK_OFF: Final = (10.0, 600.0)
+"""Seconds before a gang that was taken back is tried again: at first, and at most; doubled each time."""
+
+
+class Do(Enum):
+    """The next thing to do for a gang, if there is one."""
+
+    NOTHING = "nothing"
+    DECIDE = "decide"  # it waits for a decision: hand it to the engine
+    RESUME = "resume"  # its turn is recorded, its Job still suspended: let its pods be made
+    PARK = "park"  # suspend its Job, marked as ours
+    PREPARE = "prepare"  # put our label and gate into the template of its suspended Job
+    UNMARK = "unmark"  # somebody resumed the Job: take our mark off
+    FORGET = "forget"  # its admission no longer holds: take the record off
+    ADOPT = "adopt"  # pods have passed without a record of ours: record what is
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """An admission as the lifecycle needs it."""
+
+    slots: int
+    at: float
+    """Epoch seconds."""
+    gathering: bool = False
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a gang is, why, and what to do about it."""
+
+    phase: Phase
+    do: Do
+    reason: Reason | None
+    """None where the engine's verdict is the reason."""
+    park_as: Code | None = None
+    deadline: float = 0.0
+    """Epoch seconds at which this standing changes by the clock alone; 0: it doesn't."""
+
+
+def standing(
+    facts: Facts, grant: Grant | None, *, lost_at: float | None, back_off: Reason | None, now: float
+) -> Standing:
+    """Where the gang stands.
+
+    lost_at: since when fewer than its minimum are bound although they once were; None if it never was whole.
+    back_off: set while a gang that was taken back isn't to be tried yet.
+    """
+    if facts.outcome:
+        return _at(Phase.FINISHED, reason(Code.FINISHED, outcome=facts.outcome))
+    if facts.suspended_by and not facts.ready_template:
+        return _at(_suspended_phase(facts), _suspended_reason(facts), Do.PREPARE)
+    if facts.parked_as and not facts.suspended_by:
+        return _at(Phase.WAITING, _missing(facts), Do.UNMARK)
+    if grant is None:
+        return _without_grant(facts, back_off)
+    if grant.gathering:
+        return _gathering(facts, grant, now)
+    return _released(facts, grant, lost_at, now)
+
+
+def wanted_slots(facts: Facts, grant: Grant) -> int:
+    """How many of the slots that it was admitted for the gang still has a use for."""
+    return min(grant.slots, facts.wanted)
+
+
+def back_off(times: int) -> float:
+    """Seconds to wait after having been taken back so many times (at least 1)."""
+    first, most = BACK_OFF
+    return float(min(most, first * 2 ** min(times - 1, 16)))
+
+
+def _without_grant(facts: Facts, pause: Reason | None) -> Standing:
+    if facts.suspended_by:
+        if facts.suspended_by == "user":
+            return _at(Phase.WAITING, reason(Code.SUSPENDED))
+        if facts.hold:
+            return _at(Phase.PARKED, reason(Code.ON_HOLD))
+        return _at(Phase.PARKED, pause, Do.NOTHING if pause else Do.DECIDE)
+    if not facts.ready_template:
+        if facts.bound:
+            return _at(Phase.RUNNING, reason(Code.PASSED_BEFORE_LABEL, queue=facts.queue))
+        if facts.parkable:
+            return _at(Phase.WAITING, reason(Code.LABELLED_LATER), Do.PARK, park_as=Code.LABELLED_LATER)
+    if facts.past:
+        # Pods of a gang of one pass first and are recorded after; a break-glass role may also have opened a gate.
+        return _at(Phase.RELEASING, _binding(facts, facts.wanted), Do.ADOPT)
+    if facts.hold:
+        return _at(Phase.WAITING, reason(Code.ON_HOLD))
+    if facts.wanted == 0 or facts.members < facts.minimum:
+        return _at(Phase.WAITING, _missing(facts))
+    return _at(Phase.WAITING, pause, Do.NOTHING if pause else Do.DECIDE)
+
+
+def _gathering(facts: Facts, grant: Grant, now: float) -> Standing:
+    """Its turn has come and its pods are being made."""
+    if facts.suspended_by == "user":
+        return _at(Phase.WAITING, reason(Code.SUSPENDED), Do.FORGET)
+    need = wanted_slots(facts, grant)
+    why = reason(Code.GATHERING, have=facts.members, want=need)
+    deadline = grant.at + facts.start_timeout
+    if now >= deadline:
+        if facts.suspended_by:
+            return _at(Phase.PARKED, why, Do.FORGET)
+        return _at(Phase.GATHERING, why, Do.PARK, park_as=Code.NOT_BOUND_IN_TIME)
+    return _at(Phase.GATHERING, why, Do.RESUME if facts.suspended_by else Do.NOTHING, deadline=deadline)
+
+
+def _released(facts: Facts, grant: Grant, lost_at: float | None, now: float) -> Standing:
+    """Its gates are open, or being opened."""
+    if facts.suspended_by == "us":
+        return _at(Phase.PARKED, None, Do.FORGET)
+    if facts.suspended_by:
+        return _at(Phase.WAITING, reason(Code.SUSPENDED), Do.FORGET)
+    need = wanted_slots(facts, grant)
+    bound = len(facts.bound)
+    if bound >= need:
+        return _at(Phase.RUNNING, _running(facts, need))
+    if bound >= facts.minimum:
+        return _at(Phase.RELEASING, _progress(facts, need, None))
+    deadline = (grant.at if lost_at is None else lost_at) + facts.start_timeout
+    why = _progress(facts, need, None if lost_at is None else deadline)
+    if now < deadline:
+        return _at(Phase.RELEASING, why, deadline=deadline)
+    if not facts.parkable:
+        owner = f"{facts.owner_kind} {facts.owner_name}"
+        return _at(Phase.RELEASING, reason(Code.CANNOT_PARK, bound=bound, want=need, owner=owner))
+    return _at(Phase.RELEASING, why, Do.PARK, park_as=Code.NOT_BOUND_IN_TIME)
+
+
+def _progress(facts: Facts, need: int, deadline: float | None) -> Reason:
+    foreign = sorted({gate for pod in facts.pending for gate in pod.foreign_gates})
+    if foreign:
+        count = sum(1 for pod in facts.pending if pod.foreign_gates)
+        return reason(Code.FOREIGN_GATE, gates=", ".join(foreign), count=count)
+    if deadline is not None:
+        until = rfc3339(deadline)
+        return reason(Code.BELOW_MINIMUM, bound=len(facts.bound), want=need, why=_said(facts), until=until)
+    if facts.past < need and facts.gated:
+        return reason(Code.RELEASING, lifted=facts.past, want=need)
+    return _binding(facts, need)
+
+
+def _binding(facts: Facts, need: int) -> Reason:
+    return reason(Code.BINDING, bound=len(facts.bound), want=need, why=_said(facts))
+
+
+def _said(facts: Facts) -> str:
+    """What kube-scheduler says of the first pod that it couldn't bind."""
+    text = next((pod.unschedulable for pod in facts.pending if pod.unschedulable), "")
+    return f"; kube-scheduler: {text}" if text else ""
+
+
+def _running(facts: Facts, need: int) -> Reason:
+    if not facts.ready_template:
+        return reason(Code.PASSED_BEFORE_LABEL, queue=facts.queue)
+    return reason(Code.RUNNING, bound=len(facts.bound), want=need)
+
+
+def _missing(facts: Facts) -> Reason:
+    why = "; it asks for none (parallelism 0, or all done)" if facts.wanted == 0 else ""
+    return reason(Code.PODS_MISSING, have=facts.members, want=facts.minimum, why=why)
+
+
+def _suspended_phase(facts: Facts) -> Phase:
+    return Phase.PARKED if facts.suspended_by == "us" else Phase.WAITING
+
+
+def _suspended_reason(facts: Facts) -> Reason:
+    return reason(Code.LABELLED_LATER) if facts.suspended_by == "us" else reason(Code.SUSPENDED)
+
+
+def _at(
+    phase: Phase,
+    why: Reason | None,
+    do: Do = Do.NOTHING,
+    *,
+    park_as: Code | None = None,
+    deadline: float = 0.0,
+) -> Standing:
+    return Standing(phase=phase, do=do, reason=why, park_as=park_as, deadline=deadline)

@@ -1,0 +1,272 @@
+"""What can be seen of one gang: its owner, its pods and its Gang object, boiled down to facts.
+
+Level-based: facts come from what exists now, never from the order in which it was seen. The controller and the
+simulator feed the same objects in here and get the same facts. What always holds: each pod is counted once, as one of
+gated, pending, bound or leaving; a pod that has ended is not counted at all.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from startgate.engine.world import Batch
+from startgate.model import names
+from startgate.model.duration import DurationError, seconds
+from startgate.model.objects import Job, ObjectMeta, PodTemplateSpec, PriorityClass, condition, timestamp
+from startgate.model.pods import Pod, Shape, shape_of
+from startgate.model.resources import Amounts, add, scale
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """One gang as it is now."""
+
+    namespace: str
+    name: str
+    """Of the Gang."""
+    queue: str
+    priority: int
+    owner_kind: str
+    owner_name: str
+    owner_uid: str
+    created: float
+    """Epoch seconds of the owner's creation: the gang's age until its Gang says otherwise."""
+    wanted: int
+    """How many pods the owner runs at once from now on."""
+    minimum: int
+    """How many of them start together: min(label, parallelism, completions - succeeded)."""
+    suspended_by: str = ""
+    """"", "user" or "us"."""
+    parked_as: str = ""
+    """The parking reason in our annotation, whether suspended or not."""
+    parkable: bool = False
+    """Whether we may suspend the owner."""
+    ready_template: bool = True
+    """Whether the owner's pods are born with our label and so with our gate."""
+    outcome: str = ""
+    """How the owner ended; empty while it lives."""
+    hold: bool = False
+    start_timeout: float = names.DEFAULT_START_TIMEOUT
+    template: Shape | None = None
+    gated: tuple[Pod, ...] = ()
+    """Behind our gate, lowest completion index first."""
+    pending: tuple[Pod, ...] = ()
+    """Past our gate, on no node."""
+    bound: tuple[Pod, ...] = ()
+    leaving: tuple[Pod, ...] = ()
+    """Being deleted: not members any more, charged until they are gone."""
+
+    @property
+    def key(self) -> str:
+        """ "namespace/name", as the engine knows the gang."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def past(self) -> int:
+        """How many members have passed our gate."""
+        return len(self.pending) + len(self.bound)
+
+    @property
+    def members(self) -> int:
+        """How many pods it has, wherever they stand."""
+        return len(self.gated) + self.past
+
+
+def charged(facts: Facts) -> Amounts:
+    """What a queue is charged for: every pod without our gate, until it has ended or is gone."""
+    leaving = (pod for pod in facts.leaving if not pod.gated)
+    return amounts_of(batches([*facts.pending, *facts.bound, *leaving]))
+
+
+def amounts_of(what: Iterable[Batch]) -> Amounts:
+    """What all these pods ask for together."""
+    return add(*(scale(batch.shape.amounts, batch.count) for batch in what))
+
+
+def batches(pods: Iterable[Pod]) -> tuple[Batch, ...]:
+    """Runs of equal shape, in the order of the pods."""
+    made: list[Batch] = []
+    for pod in pods:
+        if made and made[-1].shape is pod.shape:
+            made[-1] = Batch(pod.shape, made[-1].count + 1)
+        else:
+            made.append(Batch(pod.shape, 1))
+    return tuple(made)
+
+
+def observe_job(job: Job, pods: Iterable[Pod], classes: Mapping[str, PriorityClass]) -> Facts:
+    """The facts of the gang of a labelled Job. `pods` are those that its uid controls."""
+    members = _sort(pods)
+    wanted = _wanted(job, members)
+    meta = job.metadata
+    template = _template_shape(job, classes)
+    controller = meta.controller
+    suspended = bool(job.spec.suspend)
+    parked_as = meta.annotations.get(names.PARKED, "")
+    labels = _labels(job)
+    return Facts(
+        namespace=meta.namespace,
+        name=names.gang_of_job(meta.name),
+        queue=labels.get(names.QUEUE, ""),
+        priority=_priority(members, template),
+        owner_kind="Job",
+        owner_name=meta.name,
+        owner_uid=meta.uid,
+        created=timestamp(meta.creation_timestamp) if meta.creation_timestamp else 0.0,
+        wanted=wanted,
+        minimum=min(_minimum(labels, wanted), wanted),
+        suspended_by=("us" if parked_as else "user") if suspended else "",
+        parked_as=parked_as,
+        parkable=controller is None or controller.kind == "CronJob",
+        ready_template=names.QUEUE in job.spec.template.metadata.labels,
+        outcome=_outcome(job),
+        hold=meta.annotations.get(names.HOLD) == "true",
+        start_timeout=_start_timeout(meta),
+        template=template,
+        gated=members.gated,
+        pending=members.pending,
+        bound=members.bound,
+        leaving=members.leaving,
+    )
+
+
+def observe_owner(kind: str, name: str, uid: str, pods: Iterable[Pod]) -> Facts:
+    """The facts of a gang whose pods alone carry the label: of a ReplicaSet, say, or a bare pod.
+
+    Its owner can't be suspended by us, and how many pods it will make is not known: those that exist are wanted, and
+    start one by one unless the label says how many together.
+    """
+    listed = list(pods)
+    members = _sort(listed)
+    wanted = len(members.alive)
+    first = min(listed, key=lambda pod: (pod.created, pod.name))
+    label = first.min_available
+    least = int(label) if label.isdigit() and int(label) > 0 else 1
+    return Facts(
+        namespace=first.namespace,
+        name=f"{kind.lower()}-{name}",
+        queue=first.queue,
+        priority=_priority(members, None),
+        owner_kind=kind,
+        owner_name=name,
+        owner_uid=uid,
+        created=first.created,
+        wanted=max(wanted, least) if wanted else 0,
+        minimum=least if wanted else 0,
+        gated=members.gated,
+        pending=members.pending,
+        bound=members.bound,
+        leaving=members.leaving,
+    )
+
+
+def opted_in(job: Job) -> bool:
+    """Whether a Job is ours: by its own label, or by that of its pod template."""
+    return bool(_labels(job).get(names.QUEUE))
+
+
+def _labels(job: Job) -> Mapping[str, str]:
+    """The Job's own label counts; where it has none, that of the template."""
+    return job.metadata.labels if names.QUEUE in job.metadata.labels else job.spec.template.metadata.labels
+
+
+class _Members(NamedTuple):
+    """The pods of one owner, each in one place (an ended one in none, or counted as a success)."""
+
+    gated: tuple[Pod, ...]
+    pending: tuple[Pod, ...]
+    bound: tuple[Pod, ...]
+    leaving: tuple[Pod, ...]
+    succeeded: tuple[Pod, ...]
+
+    @property
+    def alive(self) -> tuple[Pod, ...]:
+        return (*self.gated, *self.pending, *self.bound)
+
+
+def _sort(pods: Iterable[Pod]) -> _Members:
+    places: tuple[list[Pod], ...] = ([], [], [], [], [])
+    gated, pending, bound, leaving, succeeded = places
+    for pod in sorted(pods, key=lambda each: (each.index, each.created, each.name)):
+        if pod.ended:
+            if pod.phase == "Succeeded":
+                succeeded.append(pod)
+        elif pod.deleting:
+            leaving.append(pod)
+        elif pod.bound:
+            bound.append(pod)
+        else:
+            (gated if pod.gated else pending).append(pod)
+    return _Members(*map(tuple, places))
+
+
+def _wanted(job: Job, members: _Members) -> int:
+    """How many pods the Job controller keeps alive from now on (Kubernetes: "Jobs", parallelism and completions).
+
+    The Job's own count of successes lags behind the pods', so the larger of both counts.
+    """
+    succeeded = members.succeeded
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    if job.spec.completions is None:
+        # A work queue: once one pod has succeeded, no new ones are made.
+        return min(parallelism, len(members.alive)) if succeeded or job.status.succeeded else parallelism
+    indexed = job.spec.completion_mode == "Indexed"
+    seen = len({pod.index for pod in succeeded}) if indexed else len(succeeded)
+    done = max(job.status.succeeded, seen) + _count_indexes(job.status.failed_indexes or "")
+    return max(0, min(parallelism, job.spec.completions - done))
+
+
+def _count_indexes(text: str) -> int:
+    """How many indexes "1,3-5" names (batch/v1 JobStatus.failedIndexes)."""
+    count = 0
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        count += int(last or first) - int(first) + 1
+    return count
+
+
+def _minimum(labels: Mapping[str, str], wanted: int) -> int:
+    """The label's number; a label that isn't one (the webhook refuses it) asks for all, the safe reading."""
+    text = labels.get(names.MIN_AVAILABLE, "")
+    return int(text) if text.isdigit() and int(text) > 0 else wanted
+
+
+def _outcome(job: Job) -> str:
+    for kind, words in (("Complete", "it completed"), ("Failed", "it failed")):
+        found = condition(job.status.conditions, kind)
+        if found and found.status == "True":
+            return f"{words} ({found.reason}: {found.message})" if kind == "Failed" else words
+    for kind in ("FailureTarget", "SuccessCriteriaMet"):
+        found = condition(job.status.conditions, kind)
+        if found and found.status == "True":
+            return f"it is ending ({found.reason})"
+    return "it was deleted" if job.metadata.deletion_timestamp else ""
+
+
+def _start_timeout(meta: ObjectMeta) -> float:
+    try:
+        return float(seconds(meta.annotations[names.START_TIMEOUT]))
+    except (KeyError, DurationError):
+        return names.DEFAULT_START_TIMEOUT
+
+
+def _priority(members: _Members, template: Shape | None) -> int:
+    """Of the pods where there are any, since admission has resolved it there; else of the template."""
+    if members.alive:
+        return members.alive[0].shape.priority
+    return template.priority if template else 0
+
+
+def _template_shape(job: Job, classes: Mapping[str, PriorityClass]) -> Shape:
+    return shape_of(job.spec.template.spec, priority=priority_of(job.spec.template, classes))
+
+
+def priority_of(template: PodTemplateSpec, classes: Mapping[str, PriorityClass]) -> int:
+    """As the Priority admission plugin resolves it: by name, else the global default, else 0."""
+    spec = template.spec
+    if spec.priority is not None:
+        return spec.priority
+    if spec.priority_class_name:
+        found = classes.get(spec.priority_class_name)
+        return found.value if found else 0
+    return next((each.value for each in classes.values() if each.global_default), 0)
