@@ -1,4 +1,4 @@
-"""Network faults on purpose: a TCP proxy between a client and its server that can fall silent, cut and refuse.
+"""Network faults on purpose: a TCP proxy before a server, which can fall silent, cut and refuse.
 
 TLS passes through it untouched, so what is behind it is the real server.
 """

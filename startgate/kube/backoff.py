@@ -9,9 +9,7 @@ from collections.abc import Callable
 class Backoff:
     """Doubles from `first` to `longest` seconds; each wait is a random part, half to all, of its step."""
 
-    def __init__(
-        self, first: float = 0.1, longest: float = 30.0, *, rand: Callable[[], float] = random.random
-    ) -> None:
+    def __init__(self, first: float = 0.1, longest: float = 30.0, *, rand: Callable[[], float] = random.random) -> None:
         self._first = first
         self._longest = longest
         self._rand = rand

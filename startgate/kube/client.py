@@ -73,9 +73,7 @@ class Client:
         self._server_hostname = target.tls_server_name
 
     @classmethod
-    async def connect(
-        cls, *, kubeconfig: str | None = None, context: str | None = None, connections: int = 64
-    ) -> Self:
+    async def connect(cls, *, kubeconfig: str | None = None, context: str | None = None, connections: int = 64) -> Self:
         """Reads the configuration; the first request is what really connects.
 
         Without `kubeconfig`: $KUBECONFIG, else the ServiceAccount of the pod that we run in, else
@@ -125,9 +123,7 @@ class Client:
                 await asyncio.sleep(_wait(error, attempt))
         raise ValueError("attempts must be at least 1")
 
-    async def _send(
-        self, method: str, url: URL, data: bytes | None, content: dict[str, str], seconds: float
-    ) -> bytes:
+    async def _send(self, method: str, url: URL, data: bytes | None, content: dict[str, str], seconds: float) -> bytes:
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, 10.0))
         refused = False
         while True:
@@ -305,9 +301,7 @@ class Client:
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         try:
-            await self.request(
-                "DELETE", kind.path(namespace, name), body=options, timeout=timeout, attempts=attempts
-            )
+            await self.request("DELETE", kind.path(namespace, name), body=options, timeout=timeout, attempts=attempts)
         except ApiError as error:
             if error.not_found:
                 return False

@@ -232,9 +232,7 @@ class Election:
         """Takes the Lease if it may be taken; else the seconds until it may be."""
         lease: Lease | None = None
         try:
-            lease = await self._client.get(
-                LEASES, self._name, self._namespace, timeout=self._renew_deadline / 2
-            )
+            lease = await self._client.get(LEASES, self._name, self._namespace, timeout=self._renew_deadline / 2)
             self._note(lease)
         except ApiError as error:
             if not error.not_found:
@@ -279,9 +277,7 @@ class Election:
         """Writes if the Lease is still in the version that we know; ApiError (`conflict`) if it isn't."""
         patch = {"metadata": {"resourceVersion": self._version}, "spec": spec}
         self._note(
-            await self._client.patch(
-                LEASES, self._name, patch, self._namespace, how=Patch.MERGE, timeout=timeout
-            )
+            await self._client.patch(LEASES, self._name, patch, self._namespace, how=Patch.MERGE, timeout=timeout)
         )
 
     def _note(self, lease: Lease) -> None:

@@ -100,9 +100,7 @@ class Recorder:
         self._reporter = reporter
         self._instance = instance[:LONGEST_WORD]
         self._budget = Budget(rate, burst, clock=clock)
-        self._told: TTLCache[tuple[Regarding, str, str], None] = TTLCache(
-            REMEMBERED, AGAIN_AFTER, timer=clock
-        )
+        self._told: TTLCache[tuple[Regarding, str, str], None] = TTLCache(REMEMBERED, AGAIN_AFTER, timer=clock)
         self._waiting: asyncio.Queue[tuple[str, dict[str, object]]] = asyncio.Queue(WAITING)
 
     def event(
@@ -149,6 +147,4 @@ class Recorder:
 def _clipped(message: str) -> str:
     """At most as many bytes as the API server takes."""
     whole = message.encode()
-    return (
-        message if len(whole) <= LONGEST_NOTE else whole[: LONGEST_NOTE - 3].decode("utf-8", "ignore") + "…"
-    )
+    return message if len(whole) <= LONGEST_NOTE else whole[: LONGEST_NOTE - 3].decode("utf-8", "ignore") + "…"

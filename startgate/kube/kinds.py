@@ -140,8 +140,6 @@ NODES = Kind("", "v1", "nodes", "Node", False, objects.Node)
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", False, objects.Namespace)
 SECRETS = Kind("", "v1", "secrets", "Secret", True, Secret)
 JOBS = Kind("batch", "v1", "jobs", "Job", True, objects.Job)
-PRIORITY_CLASSES = Kind(
-    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, objects.PriorityClass
-)
+PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, objects.PriorityClass)
 QUEUES = Kind(names.GROUP, names.VERSION, "queues", "Queue", False, queue.Queue)
 GANGS = Kind(names.GROUP, names.VERSION, "gangs", "Gang", True, gang.Gang)

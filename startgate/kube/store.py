@@ -72,7 +72,7 @@ class Store(Generic[T, V]):
         return len(self._held)
 
     def learn(self, obj: T) -> None:
-        """Takes in the answer to a write of ours, if it is newer than what is held and than what the watch told.
+        """Takes in the answer to a write of ours, if it is newer than what is held and what the watch told.
 
         The object must be one that the reflector's selectors choose.
         """
@@ -102,9 +102,7 @@ class Store(Generic[T, V]):
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             self.skip(meta, error)
             return
-        if (
-            held is not None and held.uid != meta.uid
-        ):  # the name's next owner, before word that the last one went
+        if held is not None and held.uid != meta.uid:  # the name's next owner, before word that the last one went
             self._remove(key)
             held = None
         self._held[key] = _Held(version, meta.uid, value)
@@ -128,9 +126,7 @@ class Store(Generic[T, V]):
 
         What was learned from writes after `version` stays: the watch that follows will tell of its end.
         """
-        if (
-            version < self.seen
-        ):  # only an etcd restored from a backup goes back; what is held is of another history
+        if version < self.seen:  # only an etcd restored from a backup goes back; what is held is of another history
             for held in self._held.values():
                 held.version = 0
         listed = set(kept)
