@@ -79,8 +79,8 @@ class Cluster:
             kubeconfig.with_certificate(
                 self.kubeconfig, self._plane.server, self._authority.certificate, "admin", admin
             )
+            self._commands = {command.name: command for command in self._plane.commands(flags)}
             self._processes = Processes(self.dir, [lock.fileno(), *(it.fileno() for it in held)])
-        self._commands = {command.name: command for command in self._plane.commands(flags)}
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -238,12 +238,12 @@ class Cluster:
             with contextlib.suppress(OSError, ApiError):
                 if ready():
                     return
-            for process, state in self._processes.status().items():
-                if state.exit is not None:
-                    raise ClusterError(
-                        f"{process} ended with code {state.exit}, its log is {self.log(process)}: "
-                        f"{self._processes.last_words(process)}"
-                    )
+            ended = self._processes.status()[name].exit
+            if ended is not None:
+                raise ClusterError(
+                    f"{name} ended with code {ended}; its log is {self.log(name)}, which ends so: "
+                    f"{self._processes.last_words(name)}"
+                )
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"{name} was not ready within {READY_WITHIN:.0f} s; look into {self.log(name)}."

