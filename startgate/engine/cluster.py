@@ -130,6 +130,10 @@ class Cluster:
             self._total = MappingProxyType({name: sums[name] for name in sorted(sums) if sums[name]})
         return self._total
 
+    def offer(self, slot: int) -> Amounts:
+        """Allocatable of the node in this slot, without zeros."""
+        return {name: count for name, row in self.rows.items() if (count := int(self.offers[row, slot]))}
+
     def free(self) -> Ints:
         """What is left, resources x slots, in an array of the caller's own; negative: overcommitted."""
         return self.offers - self.used
@@ -156,9 +160,7 @@ class Cluster:
         mask = np.zeros(self.offers.shape[1], dtype=np.bool_)
         named = candidates(demand)
         looked_at = (
-            range(len(self.names))
-            if named is None
-            else [self.slots[name] for name in named if name in self.slots]
+            range(len(self.names)) if named is None else [self.slots[name] for name in named if name in self.slots]
         )
         for slot in looked_at:
             known = self.facts[slot]

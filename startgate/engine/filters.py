@@ -2,8 +2,8 @@
 
 kube-scheduler's filters NodeName, NodeUnschedulable, TaintToleration and NodeAffinity. What always holds: the
 answer depends on the node's facts and on the pod's demand alone, so it can be kept until the node's facts
-change; whether the kubelet is ready is not asked, since kube-scheduler doesn't either: it goes by the taint that
-follows from it.
+change; whether the kubelet is ready is not asked, since kube-scheduler doesn't either: it goes by the taint
+that follows from it.
 """
 
 from typing import Final, NamedTuple, TypeAlias
@@ -35,10 +35,10 @@ class Demand(NamedTuple):
 
 
 Obstacle: TypeAlias = Taint | str
-"""What rules a node out: a taint, or the name of the filter with what it asked for."""
+"""What rules a node out: a taint, or words that go on from "3 nodes …"."""
 
-OTHER_NODE: Final = "not the node that the pods name"
-AFFINITY: Final = "node affinity"
+OTHER_NODE: Final = "other than the node that the pods name"
+AFFINITY: Final = "outside the node affinity"
 
 
 def facts(node: objects.Node) -> Facts:
@@ -66,27 +66,27 @@ def obstacle(asked: Demand, node: Facts) -> Obstacle | None:
             return taint
     for key, value in asked.node_selector:
         if node.labels.get(key) != value:
-            return f"node selector {key}={value}"
+            return f"without label {key}={value}"
     if asked.affinity is not None and not asked.affinity.matches(node.labels, node.name):
         return AFFINITY
     return None
 
 
 def words(found: Obstacle) -> str:
-    """The obstacle, for a sentence."""
+    """The obstacle, as words that go on from "3 nodes …"."""
     if isinstance(found, str):
         return found
     if found == UNSCHEDULABLE:
         return "cordoned"
     value = f"={found.value}" if found.value else ""
-    return f"taint {found.key}{value}:{found.effect}"
+    return f"with taint {found.key}{value}:{found.effect}"
 
 
 def candidates(asked: Demand) -> frozenset[str] | None:
     """The only nodes that can pass, where the demand names them; None where any may.
 
-    The pods of a DaemonSet name theirs by `matchFields`, each another one: looking at all nodes for each of them
-    would cost the square of the cluster.
+    The pods of a DaemonSet name theirs by `matchFields`, each another one: looking at all nodes for each
+    of them would cost the square of the cluster.
     """
     if asked.node_name:
         return frozenset((asked.node_name,))

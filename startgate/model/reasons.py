@@ -65,22 +65,22 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         Code.QUEUE_STOPPED: "queue {queue} is stopped: it takes Jobs and releases none until its admin sets "
         "spec.stopped to false",
         Code.BACKING_OFF: "taken back {times} times, last because {last}; tries again at {until}",
-        Code.QUEUE_CAPABILITY: "needs {asks}; queue {queue} has {left} of {ceiling} left; "
+        Code.QUEUE_CAPABILITY: "needs {asks}; queue {queue} has {left} left; "
         "it starts when enough of the queue's gangs end, or its capability is raised",
-        Code.PARENT_CAPABILITY: "needs {asks}; parent queue {parent} has {left} of {ceiling} left for queue {queue}; "
+        Code.PARENT_CAPABILITY: "needs {asks}; parent queue {parent} has {left} left for queue {queue}{kept}; "
         "it starts when enough of the gangs below {parent} end, or its capability is raised",
         Code.GUARANTEE_KEPT: "needs {asks}; of {total} in the cluster {used} is in use and {kept} is kept for the "
-        "guarantee of {queues}; it starts when enough gangs end or nodes are added",
+        "guarantee of {queues}; it starts when {until}",
         Code.CLUSTER_IN_USE: "needs {asks}; {used} of {total} in the cluster is in use by gangs; "
-        "it starts when enough of them end or nodes are added",
+        "it starts when {until}",
         Code.NEVER_WITHIN_QUOTA: "asks {asks}, and queue {queue} may never have more than {ceiling}; "
         "ask for less, or have the capability raised",
-        Code.NO_ROOM: "has quota and waits for nodes: {fit} of {want} pods fit now ({each} each; free on nodes that "
+        Code.NO_ROOM: "has quota and waits for nodes: {fit} of {pods} fit now ({each} each; free on nodes that "
         "match: {free}); it starts when enough pods end or nodes are added",
-        Code.FRAGMENTED: "has quota and waits for nodes: {free} is free, enough in sum for {want} pods of {each}, but "
+        Code.FRAGMENTED: "has quota and waits for nodes: {free} is free, enough in sum for {pods} of {each}, but "
         "in pieces where only {fit} fit; it starts when enough is free in one place",
         Code.NO_NODE_MATCHES: "no node can take its pods, however empty: {nodes}",
-        Code.NEVER_FITS: "can never fit: with every matching node empty, {fit} of {want} pods of {each} would fit; "
+        Code.NEVER_FITS: "can never fit: with every matching node empty, {fit} of {pods} of {each} would fit; "
         "ask for less, or add nodes",
         Code.RESERVING: "room is reserved on {nodes} nodes; released once the reservations stand",
         Code.GATHERING: "its turn has come: quota and room are held while its pods are made ({have} of {want})",

@@ -1,0 +1,244 @@
+"""Why a gang stays: the books and the room, put into a Reason with the numbers that a person can check.
+
+It asks the very objects that decided, after they decided, so it can't tell another story than they. What always holds:
+each sentence is true of the plan as a whole (after all that goes has taken its share), counts of nodes add up to all
+nodes, and amounts are written as Kubernetes writes them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from startgate.engine.cluster import Cluster
+from startgate.engine.filters import demand, obstacle, words
+from startgate.engine.fit import Room
+from startgate.engine.quota import Books, Level, Refusal
+from startgate.engine.world import Batch
+from startgate.model.pods import Shape
+from startgate.model.quantity import format_amount
+from startgate.model.reasons import Code, Reason, reason
+from startgate.model.resources import PODS, Amounts, add, scale, shortage, show
+
+GROUPS: Final = 6
+"""So many kinds of nodes, or of queues, are named in a sentence; the rest are counted."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """A reason, and what is missing by resource where that can be said."""
+
+    reason: Reason
+    shortage: Amounts = {}
+
+
+def asks_of(batches: Iterable[Batch]) -> dict[str, int]:
+    """What these pods ask for in sum."""
+    return add(*(scale(batch.shape.amounts, batch.count) for batch in batches))
+
+
+def no_such_queue(queue: str, queues: Iterable[str]) -> Verdict:
+    """There is no queue of this name; the nearest that there is, if any is near."""
+    near = get_close_matches(queue, sorted(queues), n=1)
+    return Verdict(reason(Code.NO_SUCH_QUEUE, queue=queue, hint=f" (is it {near[0]}?)" if near else ""))
+
+
+def refused(books: Books, room: Room, queue: str, batches: Sequence[Batch]) -> Verdict:
+    """Why these pods, which were refused, can't go: quota first, then nodes."""
+    asks = asks_of(batches)
+    never = books.refusal(queue, asks, idle=True)
+    if never is not None:
+        return _never_within_quota(never, asks)
+    now = books.refusal(queue, asks)
+    if now is None:
+        return no_room(room, batches)
+    if now.level is not books.root:
+        return _capability(books, queue, now, asks)
+    if any(asks[resource] > books.total.get(resource, 0) for resource in now.left):
+        # More than there is at all: what kind of node is missing says more than the sum does.
+        found = _never_fits(room, _by_shape(batches))
+        if found is not None:
+            return found
+    return _cluster(books, queue, now, asks)
+
+
+def no_room(room: Room, batches: Sequence[Batch]) -> Verdict:
+    """Why these pods, which have quota, have no nodes."""
+    counts = _by_shape(batches)
+    never = _never_fits(room, counts)
+    if never is not None:
+        return never
+    for shape, count in counts.items():
+        if room.fits(shape) < count:
+            return _too_few(room, shape, count, _pods(count, sum(counts.values())))
+    return _not_together(room, counts)
+
+
+def _never_within_quota(never: Refusal, asks: Amounts) -> Verdict:
+    part = {resource: asks[resource] for resource in never.left}
+    return Verdict(
+        reason(Code.NEVER_WITHIN_QUOTA, asks=show(part), queue=never.level.name, ceiling=show(never.left)),
+        shortage(part, never.left),
+    )
+
+
+def _capability(books: Books, queue: str, now: Refusal, asks: Amounts) -> Verdict:
+    level, left = now.level, now.left
+    part = {resource: asks[resource] for resource in left}
+    facts = {
+        "asks": show(part),
+        "left": " and ".join(
+            f"{format_amount(resource, left[resource])} of {_named(resource, level.ceiling[resource])}"
+            for resource in left
+        ),
+    }
+    if level.name == queue:
+        made = reason(Code.QUEUE_CAPABILITY, queue=queue, **facts)
+    else:
+        kept = _keepers(books, level, queue, left)
+        made = reason(
+            Code.PARENT_CAPABILITY,
+            parent=level.name,
+            queue=queue,
+            kept=f" ({kept})" if kept else "",
+            **facts,
+        )
+    return Verdict(made, shortage(part, left))
+
+
+def _cluster(books: Books, queue: str, now: Refusal, asks: Amounts) -> Verdict:
+    """The root is in the way: the guarantees of others where usage alone would let it pass, else usage."""
+    used = books.use(books.root)
+    total = books.total
+    in_use = [each for each in now.left if used.get(each, 0) + asks[each] > total.get(each, 0)]
+    named = in_use or list(now.left)
+    part = {each: asks[each] for each in named}
+    kept = books.kept(queue, books.root)
+    alone = all(asks[each] + kept.get(each, 0) <= total.get(each, 0) for each in named)
+    facts = {"asks": show(part), "used": _bare(used, named), "total": _bare(total, named)}
+    if in_use:
+        until = "enough of them end or nodes are added" if alone else "nodes are added"
+        made = reason(Code.CLUSTER_IN_USE, until=until, **facts)
+    else:
+        until = "enough gangs end or nodes are added" if alone else "nodes are added or a guarantee is lowered"
+        made = reason(
+            Code.GUARANTEE_KEPT,
+            kept=_bare(kept, named),
+            queues=_list(books.keepers(queue, books.root, named)),
+            until=until,
+            **facts,
+        )
+    return Verdict(made, shortage(part, now.left))
+
+
+def _keepers(books: Books, level: Level, queue: str, resources: Iterable[str]) -> str:
+    """What is kept below this level for the guarantees of other queues, for a sentence; or nothing."""
+    kept = books.kept(queue, level)
+    part = {resource: kept[resource] for resource in resources if kept.get(resource, 0)}
+    if not part:
+        return ""
+    return f"{show(part)} kept for the guarantee of {_list(books.keepers(queue, level, part))}"
+
+
+def _never_fits(room: Room, counts: Mapping[Shape, int]) -> Verdict | None:
+    """A shape of which too few would fit on empty nodes; exact for each shape alone."""
+    for shape, count in counts.items():
+        empty = int(room.fits_empty(shape).sum())
+        if empty == 0:
+            return Verdict(reason(Code.NO_NODE_MATCHES, nodes=_ruled_out(room.cluster, shape)))
+        if empty < count:
+            pods = _pods(count, sum(counts.values()))
+            missing = scale(shape.amounts, count - empty)
+            return Verdict(reason(Code.NEVER_FITS, fit=empty, pods=pods, each=_each(shape)), missing)
+    return None
+
+
+def _too_few(room: Room, shape: Shape, want: int, pods: str) -> Verdict:
+    fit = room.fits(shape)
+    free = room.free(room.matching(shape), shape.amounts)
+    asks = scale(shape.amounts, want)
+    lacks = shortage(asks, free)
+    facts: dict[str, str | int] = {"fit": fit, "pods": pods, "each": _each(shape), "free": _free(free, shape, want)}
+    if lacks:
+        return Verdict(reason(Code.NO_ROOM, **facts), lacks)
+    return Verdict(reason(Code.FRAGMENTED, **facts), scale(shape.amounts, want - fit))
+
+
+def _not_together(room: Room, counts: Mapping[Shape, int]) -> Verdict:
+    """Each kind of its pods fits by itself, all of them together don't."""
+    placed = [room.place_some(shape, count) for shape, count in counts.items()]
+    fit = sum(pods for placement in placed for _, pods in placement.nodes)
+    for placement in placed:
+        room.give_back(placement)
+    each = "; ".join(f"{count} of {_each(shape)}" for shape, count in counts.items())
+    resources = sorted({resource for shape in counts for resource in shape.amounts} - {PODS})
+    matching = np.logical_or.reduce([room.matching(shape) for shape in counts])
+    free = show(room.free(matching, resources))
+    return Verdict(reason(Code.NO_ROOM, fit=fit, pods=_pods(sum(counts.values()), 0), each=each, free=free))
+
+
+def _ruled_out(cluster: Cluster, shape: Shape) -> str:
+    """Each node by what rules it out for such pods; the counts add up to all nodes."""
+    asked = demand(shape)
+    groups: Counter[str] = Counter()
+    for slot, known in enumerate(cluster.facts):
+        if known is None:
+            continue
+        found = obstacle(asked, known)
+        if found is not None:
+            groups[words(found)] += 1
+            continue
+        offer = cluster.offer(slot)
+        lacking = next(each for each, amount in shape.request if amount > offer.get(each, 0))
+        groups[f"with less than {_named(lacking, shape.amounts[lacking])}"] += 1
+    if not groups:
+        return "the cluster has no nodes"
+    ordered = sorted(groups.items(), key=lambda group: (-group[1], group[0]))
+    parts = [f"{count} {what}" for what, count in ordered[:GROUPS]]
+    others = sum(count for _, count in ordered[GROUPS:])
+    if others:
+        parts.append(f"{others} for other causes")
+    total = sum(groups.values())
+    return f"of {total} node{'s' if total > 1 else ''}: {', '.join(parts)}"
+
+
+def _by_shape(batches: Iterable[Batch]) -> dict[Shape, int]:
+    counts: dict[Shape, int] = {}
+    for batch in batches:
+        counts[batch.shape] = counts.get(batch.shape, 0) + batch.count
+    return counts
+
+
+def _pods(count: int, whole: int) -> str:
+    """So many pods, for a sentence; said as a part of a gang that has others too."""
+    plain = f"{count} pod{'' if count == 1 else 's'}"
+    return plain if whole in (0, count) else f"its {plain} of one kind ({whole} in all)"
+
+
+def _each(shape: Shape) -> str:
+    """What one pod asks for; that it is one pod needs no words."""
+    return show({resource: amount for resource, amount in shape.request if resource != PODS})
+
+
+def _free(free: Amounts, shape: Shape, want: int) -> str:
+    """What is free of what the pods ask for; places for pods are named only where there are too few."""
+    return show({each: free[each] for each in shape.amounts if each != PODS or free[PODS] < want})
+
+
+def _named(resource: str, amount: int) -> str:
+    return show({resource: amount})
+
+
+def _bare(amounts: Amounts, resources: Sequence[str]) -> str:
+    """Amounts of these resources, without the name where there is only one and the sentence has it."""
+    if len(resources) == 1:
+        return format_amount(resources[0], amounts.get(resources[0], 0))
+    return show({resource: amounts.get(resource, 0) for resource in resources})
+
+
+def _list(names: Sequence[str]) -> str:
+    if len(names) <= GROUPS:
+        return ", ".join(names)
+    return f"{', '.join(names[:GROUPS])} and {len(names) - GROUPS} more"

@@ -1,0 +1,220 @@
+"""Room: what is free on the nodes, and where pods would go. A scratch copy that a decision may use up and give back.
+
+Identical pods are placed as a class: how many of them a node takes is one division per resource, for all nodes at
+once, and is kept up to date as pods are placed. What always holds:
+
+* No node gives more than it has free, and none takes a pod that kube-scheduler's filters would keep away from it.
+* For pods of one shape the answer is exact: `fits` is how many can be placed, by whatever method.
+* For several shapes together it is careful: a yes is a placement; a no may be one that a cleverer search would find.
+* The same room and the same question give the same placement.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from startgate.engine.cluster import Bools, Cluster, Ints
+from startgate.engine.filters import demand
+from startgate.engine.world import Batch, Placement
+from startgate.model.pods import Shape
+from startgate.model.quantity import LARGEST
+from startgate.model.resources import PODS
+
+MOST: Final = 2**20 - 1
+"""Pods of one shape on one node, at most. More than any kubelet takes; keeps the sort key within its bits."""
+
+BASIC: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
+"""What every node has. A node with something else is spared for those who ask for it."""
+
+NOWHERE: Final = np.iinfo(np.int64).max
+
+
+class _Stock:
+    """For one shape: how many more pods of it each node takes, and which node comes first."""
+
+    __slots__ = ("asks", "fits", "key", "mask", "possible", "seen", "spared", "total")
+
+    def __init__(self, *, asks: list[tuple[int, int]], possible: bool, mask: Bools, spared: Ints) -> None:
+        self.asks = asks
+        """(row, amount)"""
+        self.possible = possible
+        """False: it asks for a resource that no node has named, or for more than there are numbers."""
+        self.mask = mask
+        self.spared = spared
+        """By slot: how many special resources the node has that the shape doesn't ask for, at most 15."""
+        self.fits: Ints = np.zeros(len(mask), dtype=np.int64)
+        self.key: Ints = np.full(len(mask), NOWHERE, dtype=np.int64)
+        self.total = 0
+        self.seen = 0
+        """How much of the room's log is in the numbers."""
+
+
+class Room:
+    """What is free at an instant. The cluster must not change while its room is in use."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._free = cluster.free()
+        self._ranks = cluster.ranks()
+        self._stocks: dict[Shape, _Stock] = {}
+        self._log: list[Ints] = []
+        """Slots whose free amounts changed, in order; stocks catch up when they are asked."""
+
+    def fits(self, shape: Shape) -> int:
+        """How many pods of this shape can be placed now: exact."""
+        return self._stock(shape).total
+
+    def fits_empty(self, shape: Shape) -> Ints:
+        """By slot: how many pods of this shape the node would take if nothing were on it."""
+        stock = self._stock(shape)
+        return self._count(stock, self.cluster.offers, slice(None))
+
+    def matching(self, shape: Shape) -> Bools:
+        """By slot: whether kube-scheduler's filters let such pods in, however full the node is."""
+        return self.cluster.matching(demand(shape))
+
+    def free(self, mask: Bools, resources: Iterable[str]) -> dict[str, int]:
+        """What is free in sum on these nodes; an overcommitted node counts as having nothing."""
+        sums = {}
+        for resource in resources:
+            row = self.cluster.rows.get(resource)
+            sums[resource] = 0 if row is None else sum(np.maximum(self._free[row, mask], 0).tolist())
+        return sums
+
+    def place(self, batches: Sequence[Batch]) -> tuple[Placement, ...] | None:
+        """Takes room for all of these pods together, or for none of them (None).
+
+        Placements are in the order of the batches. Best fit: nodes that would have the least left over come
+        first, so that the largest whole nodes stay free. The hardest shape is placed first: the one with the
+        largest share of an average node in one resource, then the one with the fewest nodes to go to.
+        """
+        counts: dict[Shape, int] = {}
+        for batch in batches:
+            counts[batch.shape] = counts.get(batch.shape, 0) + batch.count
+        if any(self.fits(shape) < count for shape, count in counts.items()):
+            return None
+        taken: dict[Shape, tuple[Ints, Ints]] = {}
+        for shape in self._hardest_first(counts):
+            if self._stock(shape).total < counts[shape]:
+                for other, (slots, pods) in taken.items():
+                    self._add(other, slots, pods)
+                return None
+            taken[shape] = self._take(shape, counts[shape])
+        if len(batches) == len(taken):
+            return tuple(self._placement(batch.shape, *taken[batch.shape]) for batch in batches)
+        return self._dealt(batches, taken)
+
+    def place_some(self, shape: Shape, most: int) -> Placement:
+        """Takes room for as many of these pods as fit, at most so many; its nodes are empty where none fits."""
+        count = min(most, self.fits(shape))
+        if count <= 0:
+            return Placement(shape, ())
+        return self._placement(shape, *self._take(shape, count))
+
+    def give_back(self, placement: Placement) -> None:
+        """Undoes a placement of this room."""
+        slots = np.array([self.cluster.slots[name] for name, _ in placement.nodes], dtype=np.int64)
+        self._add(placement.shape, slots, np.array([count for _, count in placement.nodes], dtype=np.int64))
+
+    def _stock(self, shape: Shape) -> _Stock:
+        stock = self._stocks.get(shape)
+        if stock is None:
+            stock = self._stocks[shape] = self._new_stock(shape)
+            self._refresh(stock, slice(None))
+        elif stock.seen < len(self._log):
+            news = self._log[stock.seen :]
+            slots = news[0] if len(news) == 1 else np.unique(np.concatenate(news))
+            self._refresh(stock, slots)
+        stock.seen = len(self._log)
+        return stock
+
+    def _new_stock(self, shape: Shape) -> _Stock:
+        rows = self.cluster.rows
+        asked = [(resource, amount) for resource, amount in shape.request if amount > 0]
+        special = [row for resource, row in rows.items() if resource not in BASIC and resource not in shape.amounts]
+        return _Stock(
+            asks=[(rows[resource], min(amount, LARGEST)) for resource, amount in asked if resource in rows],
+            possible=all(resource in rows and amount <= LARGEST for resource, amount in asked),
+            mask=self.cluster.matching(demand(shape)),
+            spared=np.minimum((self.cluster.offers[special] > 0).sum(axis=0, dtype=np.int64), 15),
+        )
+
+    def _count(self, stock: _Stock, amounts: Ints, slots: Ints | slice) -> Ints:
+        """How many pods the nodes in these slots take out of these amounts."""
+        count: Ints = np.where(stock.mask[slots], MOST if stock.possible else 0, 0)
+        for row, asked in stock.asks:
+            np.minimum(count, amounts[row, slots] // asked, out=count)
+        return np.maximum(count, 0, out=count)
+
+    def _refresh(self, stock: _Stock, slots: Ints | slice) -> None:
+        count = self._count(stock, self._free, slots)
+        stock.total += int(count.sum()) - int(stock.fits[slots].sum())
+        stock.fits[slots] = count
+        left = np.zeros(len(count), dtype=np.float64)
+        for row, _ in stock.asks:
+            left += self._free[row, slots] / np.maximum(self.cluster.offers[row, slots], 1)
+        left *= 65535 / max(len(stock.asks), 1)
+        key = (stock.spared[slots] << 56) + (count << 36) + (left.astype(np.int64) << 20) + self._ranks[slots]
+        stock.key[slots] = np.where(count > 0, key, NOWHERE)
+
+    def _take(self, shape: Shape, pods: int) -> tuple[Ints, Ints]:
+        """Room for so many pods, which is there: (slots, pods in each)."""
+        stock = self._stock(shape)
+        if pods == 1:
+            slots = np.array([stock.key.argmin()])
+        else:
+            # Each node of the best `pods` takes one at least: no others need to be sorted.
+            key = stock.key
+            slots = np.argpartition(key, pods)[:pods] if pods < len(key) else np.arange(len(key))
+            slots = slots[np.argsort(key[slots])]
+        up_to = np.cumsum(stock.fits[slots])
+        last = int(np.searchsorted(up_to, pods))
+        slots = slots[: last + 1]
+        counts = stock.fits[slots]
+        counts[-1] -= int(up_to[last]) - pods
+        self._add(shape, slots, -counts)
+        return slots, counts
+
+    def _add(self, shape: Shape, slots: Ints, pods: Ints) -> None:
+        """Gives room for so many pods back to each slot; negative: takes it."""
+        for row, asked in self._stock(shape).asks:
+            self._free[row, slots] += pods * asked
+        self._log.append(slots)
+
+    def _hardest_first(self, counts: dict[Shape, int]) -> list[Shape]:
+        if len(counts) == 1:
+            return list(counts)
+        nodes = max(len(self.cluster), 1)
+        offers = self.cluster.offers
+
+        def hardness(shape: Shape) -> tuple[float, int]:
+            stock = self._stock(shape)
+            share = max(
+                (asked * nodes / max(float(offers[row].sum(dtype=np.float64)), 1.0) for row, asked in stock.asks),
+                default=0.0,
+            )
+            return -share, int(np.count_nonzero(stock.mask))
+
+        return sorted(counts, key=hardness)
+
+    def _placement(self, shape: Shape, slots: Ints, counts: Ints) -> Placement:
+        names = self.cluster.names
+        return Placement(
+            shape, tuple((names[slot], n) for slot, n in zip(slots.tolist(), counts.tolist(), strict=True))
+        )
+
+    def _dealt(self, batches: Sequence[Batch], taken: dict[Shape, tuple[Ints, Ints]]) -> tuple[Placement, ...]:
+        """What was taken by shape, dealt out to batches of which several have the same shape."""
+        piles = {shape: list(self._placement(shape, *found).nodes) for shape, found in taken.items()}
+        dealt = []
+        for batch in batches:
+            pile, hand, want = piles[batch.shape], [], batch.count
+            while want > 0:
+                name, have = pile.pop(0)
+                hand.append((name, min(have, want)))
+                if have > want:
+                    pile.insert(0, (name, have - want))
+                want -= hand[-1][1]
+            dealt.append(Placement(batch.shape, tuple(hand)))
+        return tuple(dealt)
