@@ -356,7 +356,7 @@ def timestamp(text: str) -> float:
         raise ValueError(f"{text[:80]!r} is not a time: write it as 2030-01-31T12:00:00Z")
     day, clock, fraction, zone = match.groups(default="")
     try:
-        moment = datetime.fromisoformat(f"{day}T{clock}{fraction[:7]}{'+00:00' if zone in 'Zz' else zone}")
+        moment = datetime.fromisoformat(f"{day}T{clock}{fraction}{'+00:00' if zone in 'Zz' else zone}")
     except ValueError as error:
         raise ValueError(f"{text[:80]!r} is not a time: {error}") from error
     return (moment - EPOCH).total_seconds()

@@ -50,9 +50,7 @@ class Shape(Struct, frozen=True, weakref=True, dict=True, cache_hash=True):
 _shapes: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
 
 
-def shape_of(
-    spec: objects.PodSpec, status: objects.PodStatus | None = None, *, priority: int | None = None
-) -> Shape:
+def shape_of(spec: objects.PodSpec, status: objects.PodStatus | None = None, *, priority: int | None = None) -> Shape:
     """The one Shape of pods with this spec.
 
     With a status it is a pod's, without one a template's: only then `spec.node_name` is a demand rather than
@@ -191,10 +189,7 @@ def _unchecked(spec: objects.PodSpec) -> tuple[str, ...]:
     found = set()
     # On the host's network each port is a host port; in a template that isn't spelled out yet.
     if any(port.host_port or spec.host_network for each in spec.containers for port in each.ports) or any(
-        port.host_port or spec.host_network
-        for each in spec.init_containers
-        if each.sidecar
-        for port in each.ports
+        port.host_port or spec.host_network for each in spec.init_containers if each.sidecar for port in each.ports
     ):
         found.add(HOST_PORTS)
     affinity = spec.affinity

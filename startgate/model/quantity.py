@@ -30,10 +30,7 @@ LONGEST: Final = 4000
 """Characters; Python's int() refuses more digits than about that, and nothing real comes near."""
 
 SUFFIXES: Final = {
-    **{
-        suffix: (10, 3 * power)
-        for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)
-    },
+    **{suffix: (10, 3 * power) for power, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"), -3)},
     **{suffix: (2, 10 * power) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
 }
 PATTERN: Final = re.compile(
@@ -88,9 +85,7 @@ def _text(quantity: Quantity) -> str:
 def _parse(text: str, scale: int) -> int:
     """The quantity in units of 10^-scale, rounded away from zero and capped."""
     if len(text) > LONGEST:
-        raise QuantityError(
-            f"a quantity of {len(text)} characters is longer than any amount needs: {text[:40]!r}…"
-        )
+        raise QuantityError(f"a quantity of {len(text)} characters is longer than any amount needs: {text[:40]!r}…")
     match = PATTERN.fullmatch(text)
     if match is None:
         raise QuantityError(_sentence(text))
@@ -107,9 +102,7 @@ def _parse(text: str, scale: int) -> int:
     mantissa = int(digits)
     if mantissa == 0:
         return 0
-    size = _scaled(
-        mantissa, decimal=(power if base == 10 else 0) - len(part), binary=power if base == 2 else 0
-    )
+    size = _scaled(mantissa, decimal=(power if base == 10 else 0) - len(part), binary=power if base == 2 else 0)
     step: int = 10 ** (9 - scale)
     size = min(-(-size // step), LARGEST)
     return -size if match["sign"] == "-" else size

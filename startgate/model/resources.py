@@ -180,9 +180,7 @@ def _infeasible(status: objects.PodStatus) -> bool:
     return pending is not None and pending.reason == "Infeasible"
 
 
-def _resized(
-    spec: objects.PodSpec, status: objects.PodStatus, asked: Amounts, *, infeasible: bool
-) -> Amounts:
+def _resized(spec: objects.PodSpec, status: objects.PodStatus, asked: Amounts, *, infeasible: bool) -> Amounts:
     """The containers' request after a resize: what is granted and what runs count too (KEP-1287)."""
     if status.allocated_resources and status.resources is not None and status.resources.requests:
         granted: Amounts = amounts(status.allocated_resources)

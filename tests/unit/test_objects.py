@@ -86,9 +86,7 @@ def test_the_controller_is_the_owner_that_says_so() -> None:
     assert objects.ObjectMeta(owner_references=(other,)).controller is None
 
 
-@pytest.mark.parametrize(
-    ("status", "ready"), [("True", True), ("False", False), ("Unknown", False), (None, False)]
-)
+@pytest.mark.parametrize(("status", "ready"), [("True", True), ("False", False), ("Unknown", False), (None, False)])
 def test_a_node_is_ready_when_its_kubelet_answers(status: str | None, *, ready: bool) -> None:
     conditions = [{"type": "MemoryPressure", "status": "True"}]
     if status is not None:
@@ -129,6 +127,7 @@ def test_reads_times(text: str, epoch: float) -> None:
         "2026-01-02T25:04:05Z",
         "2026-01-02T03:04:05Z ",
         "2026-01-02T03:04:05.Z",
+        "2026-01-02T03:04:05+0200",
         "٢٠٢٦-01-02T03:04:05Z",
     ],
 )

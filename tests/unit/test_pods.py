@@ -59,9 +59,7 @@ def test_reads_a_gated_pod_of_a_job() -> None:
 
 
 def test_reads_a_pod_that_runs_and_goes() -> None:
-    data = msgspec.json.decode(
-        wire(0, {"nodeName": "n1", "schedulingGates": None}, {"nominatedNodeName": "n2"})
-    )
+    data = msgspec.json.decode(wire(0, {"nodeName": "n1", "schedulingGates": None}, {"nominatedNodeName": "n2"}))
     data["metadata"]["deletionTimestamp"] = "2026-01-02T04:00:00Z"
     data["metadata"]["ownerReferences"][0]["controller"] = False
     data["status"]["phase"] = "Running"
@@ -77,16 +75,12 @@ def test_reads_a_pod_that_runs_and_goes() -> None:
 
 
 def test_reads_a_pod_of_somebody_else() -> None:
-    pod = pod_of(
-        msgspec.json.decode(b'{"metadata":{"name":"nginx","labels":null},"spec":{}}', type=objects.Pod)
-    )
+    pod = pod_of(msgspec.json.decode(b'{"metadata":{"name":"nginx","labels":null},"spec":{}}', type=objects.Pod))
     assert (pod.queue, pod.min_available, pod.index, pod.owner, pod.gated) == ("", "", -1, None, False)
     assert pod.shape.request == (("pods", 1),)
 
 
-@pytest.mark.parametrize(
-    ("phase", "ended"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)]
-)
+@pytest.mark.parametrize(("phase", "ended"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)])
 def test_ended_pods_have_succeeded_or_failed(phase: str, *, ended: bool) -> None:
     assert held(status={"phase": phase}).ended is ended
 
@@ -159,11 +153,7 @@ def test_all_that_decides_where_a_pod_can_run_is_its_shape(change: dict[str, Any
 @pytest.mark.parametrize(
     "change",
     [
-        {
-            "containers": [
-                {"name": "x", "image": "y", "resources": {"requests": {"cpu": "2000m", "memory": "0"}}}
-            ]
-        },
+        {"containers": [{"name": "x", "image": "y", "resources": {"requests": {"cpu": "2000m", "memory": "0"}}}]},
         {"schedulerName": "default-scheduler"},
         {"priority": 0},
         {"nodeSelector": None},

@@ -94,9 +94,7 @@ def test_refuses_what_is_no_quantity_and_names_it(text: str) -> None:
 
 
 def test_the_sentence_says_what_is_allowed() -> None:
-    with pytest.raises(
-        QuantityError, match=r"'1_000' is not a quantity: write a number such as 4, 0\.5 or 1e3"
-    ):
+    with pytest.raises(QuantityError, match=r"'1_000' is not a quantity: write a number such as 4, 0\.5 or 1e3"):
         parse_units("1_000")
 
 
@@ -133,9 +131,7 @@ def test_whoever_asks_for_something_gets_something(text: str) -> None:
     assert parse_milli("-" + text) == -1
 
 
-@pytest.mark.parametrize(
-    ("text", "milli"), [("4", 4000), ("0.1", 100), ("1e3", 10**6), ("0.30000000000000004", 301)]
-)
+@pytest.mark.parametrize(("text", "milli"), [("4", 4000), ("0.1", 100), ("1e3", 10**6), ("0.30000000000000004", 301)])
 def test_reads_the_numbers_of_json(text: str, milli: int) -> None:
     decoded: Quantity = msgspec.json.decode(text, type=Quantity)
     assert not isinstance(decoded, str)
@@ -203,9 +199,7 @@ def test_what_is_written_reads_the_same(amount: int) -> None:
 
 @given(st.integers(1, 1023), st.integers(0, 5))
 def test_bytes_get_the_largest_exact_suffix(count: int, power: int) -> None:
-    assert (
-        format_amount("memory", count * 1024**power) == f"{count}{('', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi')[power]}"
-    )
+    assert format_amount("memory", count * 1024**power) == f"{count}{('', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi')[power]}"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ MI = 1 << 20
 
 
 def test_each_resource_has_its_scale() -> None:
-    given: dict[str, str | int | float] = {
+    given: dict[str, Quantity] = {
         "cpu": "1500m",
         "memory": "1.5Gi",
         "nvidia.com/gpu": 2,
@@ -235,3 +235,7 @@ def test_a_resize_of_the_whole_pod(conditions: list[dict[str, str]], cpu: int) -
         "conditions": conditions,
     }
     assert request(spec, status) == {"cpu": cpu, "pods": 1}
+
+
+def test_an_infeasible_resize_of_what_was_never_granted_asks_for_nothing() -> None:
+    assert request(ONE, {"conditions": INFEASIBLE}) == {"pods": 1}

@@ -121,9 +121,7 @@ def test_a_node_selector_ors_its_terms(terms: list[tuple[Requirement, ...]], lab
 def test_an_empty_term_picks_no_node() -> None:
     assert not NodeSelector().matches(LABELS, "n1")
     assert not NodeSelector((NodeSelectorTerm(),)).matches(LABELS, "n1")
-    assert NodeSelector((NodeSelectorTerm(), NodeSelectorTerm((Requirement("zone", "Exists"),)))).matches(
-        LABELS, "n1"
-    )
+    assert NodeSelector((NodeSelectorTerm(), NodeSelectorTerm((Requirement("zone", "Exists"),)))).matches(LABELS, "n1")
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,7 @@ def test_a_toleration_covers_a_taint(toleration: Toleration, *, expected: bool) 
 @pytest.mark.parametrize("operator", ["Gt", "Lt"])
 def test_numbers_are_not_compared_by_default(operator: str) -> None:
     taint = Taint(key="risk", value="5", effect="NoSchedule")
-    assert not any(
-        Toleration(key="risk", operator=operator, value=bound).tolerates(taint) for bound in ("4", "6")
-    )
+    assert not any(Toleration(key="risk", operator=operator, value=bound).tolerates(taint) for bound in ("4", "6"))
 
 
 def test_a_wish_turns_nobody_away() -> None:
@@ -56,10 +54,7 @@ def test_an_unschedulable_node_is_a_taint() -> None:
         Toleration(key="node.kubernetes.io/unschedulable", operator="Exists", effect="NoSchedule"),
     ):
         assert untolerated((toleration,), (UNSCHEDULABLE,), unschedulable=True) is None
-    assert (
-        untolerated((Toleration(operator="Exists", effect="NoExecute"),), (), unschedulable=True)
-        == UNSCHEDULABLE
-    )
+    assert untolerated((Toleration(operator="Exists", effect="NoExecute"),), (), unschedulable=True) == UNSCHEDULABLE
 
 
 TAINTS = st.builds(
@@ -89,10 +84,7 @@ def test_each_taint_needs_a_toleration(tolerations: list[Toleration], taints: li
 
 
 def test_reads_the_wire_without_what_it_does_not_need() -> None:
-    wire = (
-        b'{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute",'
-        b'"tolerationSeconds":300}'
-    )
+    wire = b'{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}'
     assert msgspec.json.decode(wire, type=Toleration) == Toleration(
         key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute"
     )
