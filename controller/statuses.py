@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.state import State
+from startgate.engine.lifecycle import steps
 from startgate.model import names
 from startgate.model.gang import Admission, Counts, Gang, GangSpec, GangStatus, Phase, Transition
 from startgate.model.objects import Condition, rfc3339
@@ -32,9 +33,9 @@ def compose(state: State, now: float) -> tuple[GangSpec, GangStatus]:
     spec = GangSpec(queue=facts.queue, min_available=facts.minimum, pods=facts.wanted, priority=facts.priority)
     if phase is Phase.FINISHED and state.record:
         spec = state.record.spec  # an ended Job wants nothing; what it did want is what people look for
-    transitions = old.transitions
-    if not transitions or transitions[-1].phase is not phase:
-        transitions = [*transitions, Transition(at=rfc3339(now), phase=phase, reason=code)][-MOST_TRANSITIONS:]
+    way = steps(old.transitions[-1].phase, phase) if old.transitions else (phase,)
+    passed = [Transition(at=rfc3339(now), phase=each, reason=code if each is phase else "") for each in way]
+    transitions = [*old.transitions, *passed][-MOST_TRANSITIONS:]
     status = GangStatus(
         phase=phase,
         reason=code,

