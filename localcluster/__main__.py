@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from localcluster import build, nodes
 from localcluster.cluster import Cluster
+from localcluster.deploy import Startgate
 from localcluster.errors import ClusterError
 from localcluster.record import read_record
 
@@ -37,12 +39,19 @@ def _up(arguments: argparse.Namespace) -> None:
             gpus=arguments.gpus,
         )
         cluster.bring_up(fakes)
+        if arguments.startgate:
+            _say("Deploying Startgate.")
+            asyncio.run(_deploy(cluster))
         cluster.detach()
     except BaseException:
         cluster.close()
         raise
     _say(f"The cluster is up after {time.monotonic() - began:.1f} s. To use it:")
     sys.stdout.write(f"export KUBECONFIG={cluster.kubeconfig}\n")
+
+
+async def _deploy(cluster: Cluster) -> None:
+    await (await Startgate.install(cluster)).up()
 
 
 def _down(arguments: argparse.Namespace) -> None:
@@ -78,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--node-cpu", default="32", help="of each node (default: %(default)s)")
     up.add_argument("--node-memory", default="128Gi", help="of each node (default: %(default)s)")
     up.add_argument("--gpus", type=int, default=8, help="of each node (default: %(default)s)")
+    up.add_argument("--startgate", action="store_true", help="deploy Startgate on it")
     up.set_defaults(do=_up)
     down.set_defaults(do=_down)
     only_build.set_defaults(do=_build)
