@@ -48,7 +48,7 @@ lock:
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--group dev --extra programs pyproject.toml -o requirements.lock
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		--group go pyproject.toml -o requirements-go.lock
+		--group go -o requirements-go.lock
 
 .venv/ready: requirements.lock requirements-go.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

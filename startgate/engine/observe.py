@@ -12,7 +12,7 @@ import msgspec
 
 from startgate.engine.world import Batch
 from startgate.model import names
-from startgate.model.duration import DurationError, seconds
+from startgate.model.duration import DurationError, parse_seconds
 from startgate.model.objects import Job, ObjectMeta, PodTemplateSpec, PriorityClass, condition, timestamp
 from startgate.model.pods import Pod, Shape, shape_of
 from startgate.model.resources import Amounts, add, scale
@@ -245,7 +245,7 @@ def _outcome(job: Job) -> str:
 
 def _start_timeout(meta: ObjectMeta) -> float:
     try:
-        return float(seconds(meta.annotations[names.START_TIMEOUT]))
+        return parse_seconds(meta.annotations[names.START_TIMEOUT])
     except (KeyError, DurationError):
         return names.DEFAULT_START_TIMEOUT
 

@@ -31,9 +31,7 @@ class QueueSpec(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True
     deserved: Annotated[Quantities, Meta(description="Fair share; what is above may be reclaimed under load.")] = {}
     reclaimable: Annotated[bool, Meta(description="Whether others may take back what is above deserved.")] = True
     stopped: Annotated[bool, Meta(description="Takes Jobs, releases none.")] = False
-    max_priority: Annotated[
-        int | UnsetType, Meta(description="Jobs of a priority above this one are refused.")
-    ] = UNSET
+    max_priority: Annotated[int | UnsetType, Meta(description="Jobs of a priority above this one are refused.")] = UNSET
     namespaces: Annotated[
         LabelSelector | UnsetType, Meta(description="Who may submit, by namespace labels; left out: everybody.")
     ] = UNSET
