@@ -138,6 +138,16 @@ class Cluster:
         """What is left, resources x slots, in an array of the caller's own; negative: overcommitted."""
         return self.offers - self.used
 
+    def has_room(self, name: str, amounts: Amounts) -> bool:
+        """Whether so much more fits on this node, going by what is free alone; False for a node that isn't known."""
+        slot = self.slots.get(name)
+        if slot is None or self.facts[slot] is None:
+            return False
+        rows = [(self.rows.get(resource), asked) for resource, asked in amounts.items() if asked > 0]
+        return all(
+            row is not None and int(self.offers[row, slot]) - int(self.used[row, slot]) >= asked for row, asked in rows
+        )
+
     def ranks(self) -> Ints:
         """By slot: the place of the node's name among all of them, for ties."""
         if self._ranks is None:
