@@ -53,9 +53,7 @@ REFINED: Final[dict[tuple[type, str], Schema]] = {
     (GangStatus, "phase"): {"description": "Where it is."},
     (GangStatus, "conditions"): {"description": "For kubectl wait --for=condition=…"},
     (GangStatus, "counts"): {"description": "Its pods, each counted once; ended ones not at all."},
-    (GangStatus, "admission"): {
-        "description": "The record that it may pass, written before its first gate opens."
-    },
+    (GangStatus, "admission"): {"description": "The record that it may pass, written before its first gate opens."},
     (Condition, "type"): {"minLength": 1, "maxLength": 316},
     (Condition, "status"): {"enum": ["True", "False", "Unknown"]},
     (LabelSelector, "match_expressions"): {"maxItems": 64},
@@ -70,9 +68,7 @@ DESCRIBED: Final = (QueueSpec, QueueStatus, GangSpec, GangStatus)
 
 WHOLE: Final[dict[type, Schema]] = {
     Queue: {"description": "What one tenant may use: a ceiling, a floor and a fair share, by resource."},
-    Gang: {
-        "description": "Pods that start together or not at all: where they are and why. Written by Startgate."
-    },
+    Gang: {"description": "Pods that start together or not at all: where they are and why. Written by Startgate."},
     # As Kubernetes has it: who applies a selector owns all of it.
     LabelSelector: {"x-kubernetes-map-type": "atomic"},
 }
@@ -135,9 +131,7 @@ def _object(struct: inspect.StructType) -> Schema:
         schema["description"] = struct.cls.__doc__
     properties = {field.encode_name: _field(struct.cls, field) for field in struct.fields}
     schema["properties"] = properties
-    if required := [
-        field.encode_name for field in struct.fields if field.required and field.name != "metadata"
-    ]:
+    if required := [field.encode_name for field in struct.fields if field.required and field.name != "metadata"]:
         schema["required"] = required
     if rules := RULES.get(struct.cls):
         schema["x-kubernetes-validations"] = rules
@@ -215,9 +209,7 @@ def _definition(
     kind = struct.__name__
     schema = schema_of(struct)
     if longest_name is not None:
-        schema["properties"]["metadata"]["properties"] = {
-            "name": {"type": "string", "maxLength": longest_name}
-        }
+        schema["properties"]["metadata"]["properties"] = {"name": {"type": "string", "maxLength": longest_name}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -293,10 +285,7 @@ def gangs() -> Schema:
 def to_yaml() -> str:
     """Both definitions, as manifests/base/crds.yaml has them."""
     text = yaml.dump_all([queues(), gangs()], Dumper=_Plain, sort_keys=False, width=110, allow_unicode=True)
-    return (
-        "# Written by python -m startgate.model.crd. Change the Structs in startgate/model, not this file.\n"
-        + text
-    )
+    return "# Written by python -m startgate.model.crd. Change the Structs in startgate/model, not this file.\n" + text
 
 
 class _Plain(yaml.SafeDumper):

@@ -31,9 +31,7 @@ def schema(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_manifest_is_what_the_structs_say() -> None:
-    assert MANIFEST.read_text() == crd.to_yaml(), (
-        "run: python -m startgate.model.crd > manifests/base/crds.yaml"
-    )
+    assert MANIFEST.read_text() == crd.to_yaml(), "run: python -m startgate.model.crd > manifests/base/crds.yaml"
 
 
 @pytest.mark.parametrize("definition", [crd.queues(), crd.gangs()], ids=["queues", "gangs"])
@@ -43,9 +41,7 @@ def test_each_level_has_a_type_and_each_field_a_description(
     for level in walk(schema(definition)):
         assert "type" in level or level.get("x-kubernetes-int-or-string"), level
         assert not {"$ref", "nullable", "definitions", "title"} & level.keys(), level
-        assert level.get("type") != "object" or "properties" in level or "additionalProperties" in level, (
-            level
-        )
+        assert level.get("type") != "object" or "properties" in level or "additionalProperties" in level, level
     for part in ("spec", "status"):
         for name, field in schema(definition)["properties"][part]["properties"].items():
             assert field.get("description"), f"{part}.{name} has no description for kubectl explain"
@@ -75,9 +71,7 @@ def test_conditions_are_a_map_by_type() -> None:
         assert conditions["x-kubernetes-list-type"] == "map"
         assert conditions["x-kubernetes-list-map-keys"] == ["type"]
         assert conditions["items"]["required"] == ["type"]
-    assert {field.encode_name for field in msgspec.structs.fields(Condition)} == set(
-        conditions["items"]["properties"]
-    )
+    assert {field.encode_name for field in msgspec.structs.fields(Condition)} == set(conditions["items"]["properties"])
 
 
 def test_only_queues_have_a_status_of_their_own() -> None:
@@ -101,9 +95,7 @@ def test_metadata_is_the_api_servers() -> None:
 
 
 @given(
-    st.from_regex(
-        r"\A[+-]?([0-9]{0,6})(\.[0-9]{0,3})?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?\Z", fullmatch=True
-    )
+    st.from_regex(r"\A[+-]?([0-9]{0,6})(\.[0-9]{0,3})?([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?\Z", fullmatch=True)
     | st.text(max_size=8)
 )
 def test_the_schema_takes_the_quantities_that_the_model_reads(text: str) -> None:
