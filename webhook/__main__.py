@@ -1,0 +1,6 @@
+"""`python -m webhook`."""
+
+from webhook.main import run
+
+if __name__ == "__main__":
+    run()
