@@ -23,7 +23,7 @@ from startgate.model.objects import Namespace, PriorityClass
 from startgate.model.queue import Queue, QueueSpec
 from webhook.submission import Facts
 
-PATIENCE: Final = 3.0
+PATIENCE: Final = 2.0
 """Seconds for a live read. A review makes two in a row at most, and the API server gives it 10
 (timeoutSeconds)."""
 COMPARED: Final = 2000

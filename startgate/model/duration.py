@@ -42,4 +42,4 @@ def parse_seconds(text: str) -> float:
 
 def _nanoseconds(number: str, unit: str) -> int:
     whole, _, part = number.partition(".")
-    return int(whole + part) * NANOSECONDS[unit] // 10 ** len(part)
+    return int(whole + part) * NANOSECONDS[unit] // int("1" + "0" * len(part))
