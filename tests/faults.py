@@ -71,8 +71,12 @@ class Proxy:
         if self.refusing:
             writer.transport.abort()
             return
+        self._writers.add(writer)
         there_reader, there_writer = await asyncio.open_connection(*self._target)
-        self._writers |= {writer, there_writer}
+        if writer.is_closing():  # cut meanwhile
+            there_writer.transport.abort()
+            return
+        self._writers.add(there_writer)
         for source, sink in ((reader, there_writer), (there_reader, writer)):
             task = asyncio.create_task(self._pass(source, sink))
             self._tasks.add(task)

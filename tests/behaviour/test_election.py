@@ -136,6 +136,17 @@ async def test_a_restarted_container_of_the_same_pod_leads_at_once(client: Clien
         await asyncio.wait_for(again.began.wait(), 2)
 
 
+async def test_a_leader_that_slept_knows_at_once_that_it_may_not_lead(client: Client, lease: str) -> None:
+    """SIGSTOP, a suspended machine: the first thing that it does when it wakes must not be a leader's act."""
+    slept = 0.0
+    election = Election(client, namespace=NAMESPACE, name=lease, identity="me", clock=lambda: steady() + slept)
+    await election.acquire()
+    assert 9.0 < election.remaining <= 10.0
+    slept = 10.0
+    assert not election.leading
+    assert election.remaining == 0
+
+
 async def test_a_leader_whose_lease_another_took_stops_at_once(client: Client, lease: str) -> None:
     first = Candidate(client, lease, "first", 10.0)
     async with started(first):
