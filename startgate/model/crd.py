@@ -44,6 +44,7 @@ LIMIT: Final[Schema] = {"additionalProperties": _amount(UNSIGNED, minimum=0)}
 NAME: Final[Schema] = {"maxLength": LONGEST_LABEL}
 
 REFINED: Final[dict[tuple[type, str], Schema]] = {
+    (Queue, "spec"): {"default": {}},
     (QueueSpec, "parent"): NAME,
     (QueueSpec, "capability"): LIMIT,
     (QueueSpec, "guarantee"): LIMIT,
