@@ -160,6 +160,10 @@ class _Decision:
 
     def _join(self, gang: Waiting, extra: tuple[Batch, ...]) -> bool:
         """Lets as many pods join as fit; False where none does."""
+        if not any(
+            self.room.fits(batch.shape) and self.books.times(gang.queue, batch.shape.amounts, 1) for batch in extra
+        ):
+            return False
         numbers = self._numbers(gang.queue, extra, asks_of(extra))
         return bool(self._draft(gang.gang, None, self._extras(gang.queue, extra), numbers))
 
@@ -186,17 +190,19 @@ class _Decision:
     def _numbers(self, queue: str, batches: tuple[Batch, ...], asks: Amounts) -> dict[str, str]:
         """For the audit log: what the rule saw, in plain integers (cpu in milli-units).
 
-        `asks`; for each level from the queue up, `level NAME` (and `cluster`, the root): by resource, what it was
-        charged from within / its guarantee / its ceiling, before this gang; `fits`: by kind of pod in the order of
-        the minimum, how many the nodes could take, before this gang.
+        `asks`; for each level from the queue up, `level NAME` (and `cluster`, the root), in those resources in which
+        it has a ceiling: what it was charged from within, its guarantee and its ceiling, as 2000/0/64000, before this
+        gang; `fits`: by batch of the minimum, how many such pods the nodes could take, before this gang.
         """
-        numbers = {"asks": _plain(asks), "fits": ",".join(str(self.room.fits(batch.shape)) for batch in batches)}
+        numbers = {"asks": _plain(asks), "fits": ",".join([str(self.room.fits(batch.shape)) for batch in batches])}
         for level in self.books.level(queue).path():
-            name = f"level {level.name}" if level is not self.books.root else "cluster"
-            numbers[name] = " ".join(
-                f"{each}={level.inner.get(each, 0)}/{level.floor.get(each, 0)}/{'-' if top is None else top}"
-                for each in asks
-                for top in (level.limit(each),)
+            inner, floor, ceiling = level.inner, level.floor, level.ceiling
+            numbers[f"level {level.name}" if level.parent is not None else "cluster"] = " ".join(
+                [
+                    f"{each}={inner.get(each, 0)}/{floor.get(each, 0)}/{ceiling[each]}"
+                    for each in asks
+                    if each in ceiling
+                ]
             )
         return numbers
 

@@ -16,7 +16,8 @@ import numpy as np
 from startgate.engine.cluster import Cluster
 from startgate.engine.filters import demand, obstacle, words
 from startgate.engine.fit import Room
-from startgate.engine.quota import Books, Level, Refusal
+from startgate.engine.quota import Books, Refusal
+from startgate.engine.tree import Level
 from startgate.engine.world import Batch
 from startgate.model.pods import Shape
 from startgate.model.quantity import format_amount
@@ -56,7 +57,7 @@ def refused(books: Books, room: Room, queue: str, batches: Sequence[Batch]) -> V
         return no_room(room, batches)
     if now.level is not books.root:
         return _capability(books, queue, now, asks)
-    if any(asks[resource] > books.total.get(resource, 0) for resource in now.left):
+    if any(asks[resource] > books.root.ceiling.get(resource, 0) for resource in now.left):
         # More than there is at all: what kind of node is missing says more than the sum does.
         found = _never_fits(room, _by_shape(batches))
         if found is not None:
@@ -111,7 +112,7 @@ def _capability(books: Books, queue: str, now: Refusal, asks: Amounts) -> Verdic
 def _cluster(books: Books, queue: str, now: Refusal, asks: Amounts) -> Verdict:
     """The root is in the way: the guarantees of others where usage alone would let it pass, else usage."""
     used = books.use(books.root)
-    total = books.total
+    total = books.root.ceiling
     in_use = [each for each in now.left if used.get(each, 0) + asks[each] > total.get(each, 0)]
     named = in_use or list(now.left)
     part = {each: asks[each] for each in named}

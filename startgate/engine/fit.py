@@ -33,21 +33,43 @@ NOWHERE: Final = np.iinfo(np.int64).max
 class _Stock:
     """For one shape: how many more pods of it each node takes, and which node comes first."""
 
-    __slots__ = ("asks", "fits", "key", "mask", "possible", "seen", "spared", "total")
+    __slots__ = ("asked", "fits", "key", "mask", "offers", "ranks", "rows", "seen", "total", "weights")
 
-    def __init__(self, *, asks: list[tuple[int, int]], possible: bool, mask: Bools, spared: Ints) -> None:
-        self.asks = asks
-        """(row, amount)"""
-        self.possible = possible
-        """False: it asks for a resource that no node has named, or for more than there are numbers."""
-        self.mask = mask
-        self.spared = spared
-        """By slot: how many special resources the node has that the shape doesn't ask for, at most 15."""
-        self.fits: Ints = np.zeros(len(mask), dtype=np.int64)
-        self.key: Ints = np.full(len(mask), NOWHERE, dtype=np.int64)
+    def __init__(self, cluster: Cluster, shape: Shape) -> None:
+        asks = {resource: amount for resource, amount in shape.request if amount > 0}
+        known = {cluster.rows[resource]: min(asks[resource], LARGEST) for resource in asks if resource in cluster.rows}
+        self.rows: Ints = np.array(list(known), dtype=np.int64).reshape(-1, 1)
+        self.asked: Ints = np.array(list(known.values()), dtype=np.int64).reshape(-1, 1)
+        self.mask = cluster.matching(demand(shape))
+        if len(known) < len(asks) or any(amount > LARGEST for amount in asks.values()):
+            self.mask = np.zeros_like(self.mask)  # a resource that no node has named, or more than there are numbers
+        self.offers: Ints = cluster.offers[self.rows[:, 0]]
+        self.weights = 65535 / max(len(known), 1) / np.maximum(self.offers, 1)
+        special = [row for resource, row in cluster.rows.items() if resource not in BASIC and resource not in asks]
+        spared = np.minimum((cluster.offers[special] > 0).sum(axis=0, dtype=np.int64), 15)
+        self.ranks: Ints = (spared << 56) + cluster.ranks()
+        """The parts of the key that don't change as pods are placed."""
+        self.fits: Ints = np.zeros(len(self.mask), dtype=np.int64)
+        self.key: Ints = np.full(len(self.mask), NOWHERE, dtype=np.int64)
+        """Order of the nodes: special resources that the pod doesn't ask for, then how many pods fit, then the share
+        of what it asks for that is free, then the name; fewest first. 4, 20, 16 and 20 bits."""
         self.total = 0
         self.seen = 0
         """How much of the room's log is in the numbers."""
+
+    def count(self, amounts: Ints, mask: Bools) -> Ints:
+        """How many pods fit into these amounts (of the resources asked for, x nodes)."""
+        fits: Ints = (amounts // self.asked).min(axis=0, initial=MOST)
+        return np.maximum(fits, 0) * mask
+
+    def refresh(self, free: Ints, slots: Ints) -> None:
+        """Takes in what is free in these slots now."""
+        here = free[self.rows, slots]
+        fits = self.count(here, self.mask[slots])
+        self.total += int(fits.sum()) - int(self.fits[slots].sum())
+        self.fits[slots] = fits
+        share = (here * self.weights[:, slots]).sum(axis=0).astype(np.int64)
+        self.key[slots] = np.where(fits > 0, self.ranks[slots] + (fits << 36) + (share << 20), NOWHERE)
 
 
 class Room:
@@ -56,7 +78,6 @@ class Room:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._free = cluster.free()
-        self._ranks = cluster.ranks()
         self._stocks: dict[Shape, _Stock] = {}
         self._log: list[Ints] = []
         """Slots whose free amounts changed, in order; stocks catch up when they are asked."""
@@ -68,7 +89,7 @@ class Room:
     def fits_empty(self, shape: Shape) -> Ints:
         """By slot: how many pods of this shape the node would take if nothing were on it."""
         stock = self._stock(shape)
-        return self._count(stock, self.cluster.offers, slice(None))
+        return stock.count(stock.offers, stock.mask)
 
     def matching(self, shape: Shape) -> Bools:
         """By slot: whether kube-scheduler's filters let such pods in, however full the node is."""
@@ -113,50 +134,21 @@ class Room:
         return self._placement(shape, *self._take(shape, count))
 
     def give_back(self, placement: Placement) -> None:
-        """Undoes a placement of this room."""
+        """Undoes a placement that this room has made."""
         slots = np.array([self.cluster.slots[name] for name, _ in placement.nodes], dtype=np.int64)
         self._add(placement.shape, slots, np.array([count for _, count in placement.nodes], dtype=np.int64))
 
     def _stock(self, shape: Shape) -> _Stock:
+        """The shape's numbers, up to date."""
         stock = self._stocks.get(shape)
         if stock is None:
-            stock = self._stocks[shape] = self._new_stock(shape)
-            self._refresh(stock, slice(None))
+            stock = self._stocks[shape] = _Stock(self.cluster, shape)
+            stock.refresh(self._free, np.arange(self._free.shape[1]))
         elif stock.seen < len(self._log):
             news = self._log[stock.seen :]
-            slots = news[0] if len(news) == 1 else np.unique(np.concatenate(news))
-            self._refresh(stock, slots)
+            stock.refresh(self._free, news[0] if len(news) == 1 else np.unique(np.concatenate(news)))
         stock.seen = len(self._log)
         return stock
-
-    def _new_stock(self, shape: Shape) -> _Stock:
-        rows = self.cluster.rows
-        asked = [(resource, amount) for resource, amount in shape.request if amount > 0]
-        special = [row for resource, row in rows.items() if resource not in BASIC and resource not in shape.amounts]
-        return _Stock(
-            asks=[(rows[resource], min(amount, LARGEST)) for resource, amount in asked if resource in rows],
-            possible=all(resource in rows and amount <= LARGEST for resource, amount in asked),
-            mask=self.cluster.matching(demand(shape)),
-            spared=np.minimum((self.cluster.offers[special] > 0).sum(axis=0, dtype=np.int64), 15),
-        )
-
-    def _count(self, stock: _Stock, amounts: Ints, slots: Ints | slice) -> Ints:
-        """How many pods the nodes in these slots take out of these amounts."""
-        count: Ints = np.where(stock.mask[slots], MOST if stock.possible else 0, 0)
-        for row, asked in stock.asks:
-            np.minimum(count, amounts[row, slots] // asked, out=count)
-        return np.maximum(count, 0, out=count)
-
-    def _refresh(self, stock: _Stock, slots: Ints | slice) -> None:
-        count = self._count(stock, self._free, slots)
-        stock.total += int(count.sum()) - int(stock.fits[slots].sum())
-        stock.fits[slots] = count
-        left = np.zeros(len(count), dtype=np.float64)
-        for row, _ in stock.asks:
-            left += self._free[row, slots] / np.maximum(self.cluster.offers[row, slots], 1)
-        left *= 65535 / max(len(stock.asks), 1)
-        key = (stock.spared[slots] << 56) + (count << 36) + (left.astype(np.int64) << 20) + self._ranks[slots]
-        stock.key[slots] = np.where(count > 0, key, NOWHERE)
 
     def _take(self, shape: Shape, pods: int) -> tuple[Ints, Ints]:
         """Room for so many pods, which is there: (slots, pods in each)."""
@@ -178,22 +170,19 @@ class Room:
 
     def _add(self, shape: Shape, slots: Ints, pods: Ints) -> None:
         """Gives room for so many pods back to each slot; negative: takes it."""
-        for row, asked in self._stock(shape).asks:
-            self._free[row, slots] += pods * asked
+        stock = self._stocks[shape]
+        self._free[stock.rows, slots] += pods * stock.asked
         self._log.append(slots)
 
     def _hardest_first(self, counts: dict[Shape, int]) -> list[Shape]:
         if len(counts) == 1:
             return list(counts)
         nodes = max(len(self.cluster), 1)
-        offers = self.cluster.offers
 
         def hardness(shape: Shape) -> tuple[float, int]:
             stock = self._stock(shape)
-            share = max(
-                (asked * nodes / max(float(offers[row].sum(dtype=np.float64)), 1.0) for row, asked in stock.asks),
-                default=0.0,
-            )
+            average = stock.offers.sum(axis=1, dtype=np.float64) / nodes
+            share = float((stock.asked[:, 0] / np.maximum(average, 1.0)).max(initial=0.0))
             return -share, int(np.count_nonzero(stock.mask))
 
         return sorted(counts, key=hardness)
