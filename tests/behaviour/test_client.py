@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import msgspec
 import pytest
 import yaml
+from kubernetes_asyncio.config import incluster_config
 
 from localcluster.cluster import Cluster
+from startgate.kube import configuration
 from startgate.kube.client import Client, Patch
 from startgate.kube.errors import ApiError, ConfigurationError, Unreachable, Unreadable
 from startgate.kube.events import EVENTS, Recorder, Regarding
@@ -92,9 +96,9 @@ class Rich(msgspec.Struct):
 async def test_an_answer_that_cannot_be_read_says_so(client: Client, name: str) -> None:
     await client.create(SECRETS, secret(name), "default")
     rich = Kind("", "v1", "secrets", "Secret", True, Rich)
-    with pytest.raises(Unreadable, match="isn't a Secret that we can read: .*wealth"):
+    with pytest.raises(Unreadable, match=r"isn't a Secret that we can read: .*wealth"):
         await client.get(rich, name, "default")
-    with pytest.raises(Unreadable, match="list of secrets can't be read: .*wealth"):
+    with pytest.raises(Unreadable, match=r"list of secrets can't be read: .*wealth"):
         await client.list_all(rich, "default")
 
 
@@ -133,12 +137,47 @@ async def test_after_connections_were_cut_the_next_read_just_works(cluster: Clus
             await far.list_all(NODES)
 
 
-async def test_a_token_in_a_file_is_read_anew_when_it_was_refused(cluster: Cluster, tmp_path: Path) -> None:
-    """And its ServiceAccount's rights are what counts."""
+async def token_of_account(cluster: Cluster) -> str:
+    """For the ServiceAccount default/default, which may do next to nothing."""
     async with await Client.connect(kubeconfig=str(cluster.kubeconfig)) as admin:
         path = "/api/v1/namespaces/default/serviceaccounts/default/token"
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        answer = yaml.safe_load(await admin.request("POST", path, body=asked))
+        answer = msgspec.json.decode(await admin.request("POST", path, body=asked))
+    return str(answer["status"]["token"])
+
+
+async def test_a_pod_s_own_account_serves_without_a_kubeconfig(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text(await token_of_account(cluster))
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    authority.write_bytes(base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]))
+    # Only the place of the files is another than in a pod.
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(authority))
+    monkeypatch.setattr(configuration, "IN_CLUSTER_NAMESPACE", tmp_path / "namespace")
+    (tmp_path / "namespace").write_text("mine")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    server = urlsplit(cluster.server)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", server.hostname or "")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+    async with await Client.connect() as account:
+        assert account.namespace == "mine"
+        with pytest.raises(ApiError, match="system:serviceaccount:default:default"):
+            await account.list_all(NODES)
+        good = token.read_text()
+        token.write_text("not-a-token")
+        monkeypatch.setattr(configuration, "RENEW_EVERY", 0.0)
+        with pytest.raises(ApiError, match="Unauthorized"):
+            await account.list_all(NODES)
+        token.write_text(good)
+        with pytest.raises(ApiError, match="system:serviceaccount:default:default"):
+            await account.list_all(NODES)
+
+
+async def test_a_token_in_a_file_is_read_anew_when_it_was_refused(cluster: Cluster, tmp_path: Path) -> None:
+    """And its ServiceAccount's rights are what counts."""
     token = tmp_path / "token"
     token.write_text("not-a-token")
     config = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -150,7 +189,7 @@ async def test_a_token_in_a_file_is_read_anew_when_it_was_refused(cluster: Clust
         with pytest.raises(ApiError) as refused:
             await account.list_all(NODES)
         assert refused.value.status == 401
-        token.write_text(answer["status"]["token"] + "\n")
+        token.write_text(await token_of_account(cluster) + "\n")
         with pytest.raises(ApiError) as forbidden:
             await account.list_all(NODES)
         assert (forbidden.value.status, forbidden.value.reason) == (403, "Forbidden")

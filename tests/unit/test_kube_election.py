@@ -33,6 +33,11 @@ def test_a_holder_that_promised_itself_longer_gets_it() -> None:
     assert Watchman("me", 15.0).wait(spec("her", seconds=60), 0.0) == 60
 
 
+def test_a_holder_that_promised_itself_less_gets_what_we_would() -> None:
+    assert Watchman("me", 15.0).wait(spec("her", seconds=1), 0.0) == 15
+    assert Watchman("me", 15.0).wait(LeaseSpec(holder_identity="her"), 0.0) == 15
+
+
 def test_a_lease_that_was_deleted_under_its_holder_is_waited_for() -> None:
     watchman = Watchman("me", 15.0)
     watchman.wait(spec("her"), 0.0)

@@ -65,6 +65,18 @@ def test_after_our_own_delete_a_late_answer_brings_nothing_back_but_the_next_of_
     assert store.get("a", "ns") == 10
 
 
+def test_a_list_from_before_our_own_delete_brings_nothing_back() -> None:
+    store = make()
+    store.replace([thing(3)], (), 5)
+    store.forget("a", "ns", "u1")
+    store.replace([thing(3)], (), 7)
+    store.put(thing(8))
+    assert len(store) == 0
+    store.drop(thing(9).metadata)
+    store.put(thing(10, uid="u2"))
+    assert list(store) == [10]
+
+
 def test_a_change_never_joins_two_uids() -> None:
     changes: list[Change[int]] = []
     store = make(changes.append)
