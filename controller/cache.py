@@ -6,23 +6,24 @@ hand; an index follows the store, change by change, and can be thrown away and b
 phases or of what will be decided.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from startgate.engine.cluster import Cluster
+from startgate.engine.observe import template_shape
 from startgate.kube.client import Client
 from startgate.kube.kinds import GANGS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, QUEUES
 from startgate.kube.reflector import Reflector
 from startgate.kube.store import Change
 from startgate.model.gang import Gang
 from startgate.model.objects import Job, Namespace, Node, PriorityClass
-from startgate.model.pods import Pod, pod_of
+from startgate.model.pods import Pod, Shape, pod_of
 from startgate.model.queue import Queue
 
 
 class Group:
     """The pods that one owner controls, and the owner if it is a Job. A labelled pod without owner owns itself."""
 
-    __slots__ = ("job", "kind", "name", "namespace", "pods", "uid")
+    __slots__ = ("_template", "job", "kind", "name", "namespace", "pods", "uid")
 
     def __init__(self, uid: str, kind: str, namespace: str, name: str) -> None:
         self.uid = uid
@@ -31,6 +32,18 @@ class Group:
         self.name = name
         self.job: Job | None = None
         self.pods: dict[str, Pod] = {}
+        self._template: tuple[Job, Shape] | None = None
+
+    def template(self, classes: Iterable[PriorityClass]) -> Shape:
+        """The shape of the Job's pods; worked out once for each version of the Job. Raises QuantityError."""
+        assert self.job is not None
+        if self._template is None or self._template[0] is not self.job:
+            self._template = (self.job, template_shape(self.job, {each.metadata.name: each for each in classes}))
+        return self._template[1]
+
+    def forget_template(self) -> None:
+        """What a PriorityClass is worth has changed."""
+        self._template = None
 
     @property
     def idle(self) -> bool:
@@ -83,7 +96,8 @@ class Cache:
             if owner is None or owner.uid not in self.groups:
                 yield gang
 
-    def _touch(self, uid: str) -> None:
+    def touch(self, uid: str) -> None:
+        """This owner's group is to be looked at again."""
         self._dirty.add(uid)
         self._wake()
 
@@ -96,7 +110,7 @@ class Cache:
     def _drop_if_idle(self, group: Group) -> None:
         if group.idle:
             self.groups.pop(group.uid, None)
-        self._touch(group.uid)
+        self.touch(group.uid)
 
     def _pod(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
@@ -141,7 +155,7 @@ class Cache:
         assert gang is not None
         owner = gang.metadata.controller
         if owner is not None:
-            self._touch(owner.uid)
+            self.touch(owner.uid)
 
     def _node(self, change: Change[Node]) -> None:
         if change.new is not None:
@@ -152,6 +166,8 @@ class Cache:
 
     def _class(self, change: Change[PriorityClass]) -> None:
         # What parked gangs will be worth is read from here; rare enough to look at all of them.
+        for group in self.groups.values():
+            group.forget_template()
         self._dirty.update(self.groups)
         self._wake()
 

@@ -43,7 +43,7 @@ RETRY_SECONDS: Final = 2.0
 
 
 class Flights:
-    """Starts flights and knows those under way. `wake` asks for another decision cycle."""
+    """Starts flights and knows those under way."""
 
     def __init__(
         self,
@@ -51,13 +51,11 @@ class Flights:
         writes: Writes,
         journal: Journal,
         *,
-        wake: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._writes = writes
         self._journal = journal
-        self._wake = wake
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._states: dict[str, State] = {}
@@ -151,7 +149,7 @@ class Flights:
         finally:
             state.flight = None
             self._states.pop(state.uid, None)
-            self._wake()
+            self._cache.touch(state.uid)
 
     # --- release ------------------------------------------------------------------------------------------------
 

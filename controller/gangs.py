@@ -1,12 +1,14 @@
 """From what exists to what the engine decides on: the states of all gangs, and the World made of them.
 
-`refresh` re-reads one owner's group; `world` puts the states together. What always holds: a queue's use is summed from
-the states at each cycle, never carried along; a pod is in exactly one place of the World (on a node, in a claim, or in
-a waiting gang); and work under way counts as done, so that no second decision can spend the same room.
+`refresh` re-reads one owner's group; `world` puts the states together. What always holds: a pod is in exactly one
+place of the World (on a node, in a claim, or in a waiting gang); work under way counts as done, so that no second
+decision can spend the same room; and a queue's use is the sum of its gangs' charges, which `recount` makes anew now and
+then, so that nothing is only ever counted up and down.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from controller.cache import Cache, Group
 from controller.state import State, grant_of
@@ -20,6 +22,8 @@ from startgate.model.quantity import QuantityError
 from startgate.model.reasons import Code, Reason, reason
 from startgate.model.resources import Amounts
 
+WAITS: Final = frozenset({Phase.WAITING, Phase.PARKED})
+
 
 class Gangs:
     """The states, by the uid of the owner."""
@@ -29,23 +33,23 @@ class Gangs:
         self.states: dict[str, State] = {}
         self._leftover: dict[str, tuple[str, Amounts]] = {}
         """By owner uid: queue and charge of pods whose owner isn't a gang any more (an older Job's, terminating)."""
+        self._used: dict[str, dict[str, int]] = {}
+        self._busy: dict[str, State] = {}
+        """Those that a decision has to do with, by owner uid."""
+        self._uids: dict[str, str] = {}
+        """Owner uid by the key that the engine knows; of two owners with one name the one that lives."""
 
-    def by_key(self) -> dict[str, State]:
-        """The states by the key that the engine knows; of two with one name the one whose owner lives."""
-        found: dict[str, State] = {}
-        for state in self.states.values():
-            other = found.get(state.key)
-            if other is None or other.facts.outcome:
-                found[state.key] = state
-        return found
+    def named(self, key: str) -> State:
+        """The gang that the engine means by this key."""
+        return self.states[self._uids[key]]
 
     def refresh(self, uid: str, now: float) -> State | None:
         """Looks at one owner anew; None if it has no gang (any more)."""
-        self._leftover.pop(uid, None)
+        self._pay(self._leftover.pop(uid, None), -1)
         group = self._cache.groups.get(uid)
         facts = self._observe(group) if group else None
         if facts is None:
-            self.states.pop(uid, None)
+            self._drop(uid)
             if group:
                 self._charge_leftover(group)
             return None
@@ -59,28 +63,52 @@ class Gangs:
         state.record = gang if owned else None
         state.stale = None if owned else gang
         self._restand(state, now)
+        self._pay(state.charge, -1)
+        state.charge = (facts.queue, charged(facts))
+        self._pay(state.charge, 1)
+        holder = self.states.get(self._uids.get(facts.key, ""))
+        if holder is None or holder.facts.outcome:
+            self._uids[facts.key] = uid
+        if state.quiet:
+            self._busy.pop(uid, None)
+        else:
+            self._busy[uid] = state
         return state
+
+    def recount(self) -> bool:
+        """Sums all charges anew; False, with the books put right, if they had gone wrong (a mistake of ours)."""
+        carried, self._used = self._used, {}
+        for state in self.states.values():
+            self._pay(state.charge, 1)
+        for left in self._leftover.values():
+            self._pay(left, 1)
+        return _without_zeros(carried) == _without_zeros(self._used)
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """By queue: how many gangs wait, and how many hold quota."""
+        waiting: Counter[str] = Counter()
+        holding: Counter[str] = Counter()
+        for state in self.states.values():
+            if state.phase is not Phase.FINISHED:
+                (waiting if state.phase in WAITS else holding)[state.facts.queue] += 1
+        return {queue: (waiting[queue], holding[queue]) for queue in waiting | holding}
 
     def due(self, now: float) -> Iterator[str]:
         """Owners whose standing changes by the clock alone, by now."""
-        for uid, state in self.states.items():
-            if 0 < state.standing.deadline <= now or (_pause(state, now - 1.0) and not _pause(state, now)):
+        for uid, state in self._busy.items():
+            if 0 < state.recheck_at <= now:
                 yield uid
 
     def next_due(self, now: float) -> float:
         """Epoch seconds of the next change by the clock; infinity if none is known."""
-        deadlines = [s.standing.deadline for s in self.states.values() if s.standing.deadline > now]
-        pauses = [t for s in self.states.values() if (t := _not_before(s)) > now]
-        retries = [s.retry_at for s in self.states.values() if s.retry_at > now]
-        return min([*deadlines, *pauses, *retries], default=float("inf"))
+        return min((s.recheck_at for s in self._busy.values() if s.recheck_at > now), default=float("inf"))
 
     def world(self, now: float) -> World:
         """What the engine decides on, at this instant."""
-        used: dict[str, dict[str, int]] = {}
+        used = {queue: dict(amounts) for queue, amounts in self._used.items()}
         claims: list[Claim] = []
         waiting: list[Waiting] = []
-        for state in self.states.values():
-            _charge(used, state.facts.queue, charged(state.facts))
+        for state in self._busy.values():
             if state.flight and state.flight.pods:
                 flying = [pod for pod in state.facts.gated if pod.uid in state.flight.pods]
                 _charge(used, state.facts.queue, amounts_of(batches(flying)))
@@ -88,8 +116,6 @@ class Gangs:
             asks = self._waiting(state, now)
             if asks is not None:
                 waiting.append(asks)
-        for queue, amounts in self._leftover.values():
-            _charge(used, queue, amounts)
         return World(
             cluster=self._cache.cluster,
             queues={queue.metadata.name: queue.spec for queue in self._cache.queues.store},
@@ -103,11 +129,11 @@ class Gangs:
         if group.job is not None:
             if not opted_in(group.job):
                 return None
-            classes = {each.metadata.name: each for each in self._cache.classes.store}
             try:
-                return observe_job(group.job, group.pods.values(), classes)
+                template = group.template(self._cache.classes.store)
             except QuantityError:  # the API server refuses such a template; one that we can't read isn't decided on
                 return None
+            return observe_job(group.job, group.pods.values(), template)
         labelled = [pod for pod in group.pods.values() if pod.queue]
         if group.kind == "Job" or not labelled:
             return None
@@ -117,19 +143,36 @@ class Gangs:
         """Pods of a Job that is gone: charged until they are gone too, but no gang any more."""
         pods = [pod for pod in group.pods.values() if pod.queue and not pod.gated and not pod.ended]
         if pods:
-            self._leftover[group.uid] = (pods[0].queue, amounts_of(batches(pods)))
+            left = self._leftover[group.uid] = (pods[0].queue, amounts_of(batches(pods)))
+            self._pay(left, 1)
+
+    def _drop(self, uid: str) -> None:
+        state = self.states.pop(uid, None)
+        if state is None:
+            return
+        self._busy.pop(uid, None)
+        self._pay(state.charge, -1)
+        if self._uids.get(state.key) == uid:
+            del self._uids[state.key]
+
+    def _pay(self, charge: tuple[str, Amounts] | None, sign: int) -> None:
+        if charge and charge[1]:
+            _charge(self._used, charge[0], charge[1], sign)
 
     def _restand(self, state: State, now: float) -> None:
         facts = state.facts
         if state.record is not None and isinstance(state.record.status.admission, Admission):
             # The record rules. Without one, memory may have what the next write of the Gang will record.
             state.admission = state.record.status.admission
-        state.standing = _stand(facts, state.admission, state.lost_at, _pause(state, now), now)
-        if state.standing.do is Do.ADOPT:
+        admission = (state.flight and state.flight.admission) or state.admission
+        state.standing = _stand(facts, admission, state.lost_at, _pause(state, now), now)
+        if state.standing.do is Do.ADOPT and not state.flight:
             slots = max(facts.minimum, facts.past)
             state.admission = Admission(id=f"found-{facts.owner_uid}", at=rfc3339(now), slots=slots)
             state.standing = _stand(facts, state.admission, state.lost_at, None, now)
         self._mark_loss(state, now)
+        times = (state.standing.deadline, _not_before(state), state.retry_at)
+        state.recheck_at = min((each for each in times if each > now), default=0.0)
 
     def _mark_loss(self, state: State, now: float) -> None:
         """Since when a gang that was whole isn't; a restart reads it from the Gang's last transition."""
@@ -278,7 +321,12 @@ def _by_shape(pods: Iterable[Pod]) -> tuple[Batch, ...]:
     return tuple(Batch(shape, count) for shape, count in sorted(counts.items(), key=lambda item: item[0].request))
 
 
-def _charge(used: dict[str, dict[str, int]], queue: str, amounts: Mapping[str, int]) -> None:
+def _charge(used: dict[str, dict[str, int]], queue: str, amounts: Mapping[str, int], sign: int = 1) -> None:
     books = used.setdefault(queue, {})
     for resource, amount in amounts.items():
-        books[resource] = books.get(resource, 0) + amount
+        books[resource] = books.get(resource, 0) + sign * amount
+
+
+def _without_zeros(used: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    shown = {queue: {name: amount for name, amount in books.items() if amount} for queue, books in used.items()}
+    return {queue: books for queue, books in shown.items() if books}

@@ -8,7 +8,6 @@ nothing, so that the world can't change under it.
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -21,7 +20,6 @@ from controller.state import State
 from startgate.engine.cycle import decide
 from startgate.engine.lifecycle import Do
 from startgate.engine.world import Plan
-from startgate.model.gang import Phase
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +29,10 @@ long enough that a burst of pods costs tens of cycles, not thousands."""
 
 HEARTBEAT: Final = 5.0
 """Seconds after which the loop looks again even if nothing changed: deadlines are checked at least so often."""
+
+
+RECOUNT: Final = 30.0
+"""Seconds between two recounts of all queues' use."""
 
 
 class Loop:
@@ -53,6 +55,7 @@ class Loop:
         self._leading = leading
         self._clock = clock
         self._woken = asyncio.Event()
+        self._counted_at = clock()
         self.flights: Flights | None = None
         """Set before `run`."""
 
@@ -71,6 +74,7 @@ class Loop:
             self._woken.clear()
             if self._cache.synced and self._leading():
                 self.cycle(self.flights)
+                self._check_books()
             await self._sleep()
 
     async def _sleep(self) -> None:
@@ -81,6 +85,13 @@ class Loop:
         except TimeoutError:
             return
         await asyncio.sleep(COALESCE)
+
+    def _check_books(self) -> None:
+        now = self._clock()
+        if now - self._counted_at >= RECOUNT:
+            self._counted_at = now
+            if not self._gangs.recount():
+                log.error("the books of the queues had gone wrong and were made anew; this is a mistake of ours")
 
     def cycle(self, flights: Flights) -> Plan:
         """Reads, decides, starts. Synchronous: nothing changes while it runs."""
@@ -96,7 +107,7 @@ class Loop:
             elif state.admission is None:
                 flights.drop_reservations(state)
             self._news.note(state)
-        self._count(plan)
+        self._news.note_queues(plan)
         self._metrics.cycle(time.perf_counter() - began, len(world.waiting), plan)
         return plan
 
@@ -113,25 +124,12 @@ class Loop:
         return changed
 
     def _start(self, plan: Plan, changed: dict[str, State], flights: Flights) -> None:
-        by_key = self._gangs.by_key()
         for stay in plan.stay:
-            state = by_key[stay.gang]
+            state = self._gangs.named(stay.gang)
             if state.verdict != stay:
                 state.verdict = stay
                 changed[state.uid] = state
         for go in plan.go:
-            state = by_key[go.gang]
+            state = self._gangs.named(go.gang)
             state.verdict = None
             flights.go(state, go)
-
-    def _count(self, plan: Plan) -> None:
-        waiting: Counter[str] = Counter()
-        running: Counter[str] = Counter()
-        for state in self._gangs.states.values():
-            if state.phase is Phase.FINISHED:
-                continue
-            holds = state.phase in (Phase.GATHERING, Phase.RESERVED, Phase.RELEASING, Phase.RUNNING)
-            (running if holds else waiting)[state.facts.queue] += 1
-        counts = {name: (waiting[name], running[name]) for name in plan.queues}
-        self._news.note_queues(plan, counts)
-        self._metrics.gangs(self._gangs.states.values())

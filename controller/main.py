@@ -64,13 +64,13 @@ class Program:
             identity=identity,
         )
         self.recorder = Recorder(client, "startgate.dev/controller", pod)
-        self.metrics = Metrics()
         self.cache = Cache(client, self._wake)
         self.gangs = Gangs(self.cache)
+        self.metrics = Metrics(self.gangs.states.values)
         self.writes = Writes(client, self.cache, lambda: self.election.leading)
-        self.news = News(self.cache, self.writes, self.recorder)
+        self.news = News(self.cache, self.gangs, self.writes, self.recorder)
         self.loop = Loop(self.cache, self.gangs, self.news, self.metrics, leading=lambda: self.election.leading)
-        self.flights = Flights(self.cache, self.writes, journal, wake=self.loop.wake)
+        self.flights = Flights(self.cache, self.writes, journal)
         self.loop.flights = self.flights
         self._journal = journal
         self._left = left

@@ -5,18 +5,20 @@ admins create, never by users' Jobs.
 """
 
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from controller.state import State
 from startgate.engine.world import Plan
 
 
 class Metrics:
-    """The series, in a registry of their own."""
+    """The series, in a registry of their own. `states` gives the gangs when somebody asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, states: Callable[[], Iterable[State]]) -> None:
         self.registry = CollectorRegistry()
         self._seconds = Histogram(
             "startgate_cycle_seconds",
@@ -28,12 +30,7 @@ class Metrics:
             "startgate_admissions", "Gangs let through, or pods that joined.", registry=self.registry
         )
         self._asked = Gauge("startgate_cycle_waiting", "Gangs that the last cycle decided on.", registry=self.registry)
-        self._gangs = Gauge(
-            "startgate_gangs",
-            "Gangs by queue, phase and reason.",
-            ["queue", "phase", "reason"],
-            registry=self.registry,
-        )
+        self.registry.register(_Gangs(states))
 
     def cycle(self, seconds: float, asked: int, plan: Plan) -> None:
         """After each cycle."""
@@ -41,12 +38,21 @@ class Metrics:
         self._asked.set(asked)
         self._admitted.inc(sum(1 for go in plan.go if go.kind is None))
 
-    def gangs(self, states: Iterable[State]) -> None:
-        """The gangs as they stand."""
+
+class _Gangs(Collector):
+    """The gangs as they stand, counted only when asked for."""
+
+    def __init__(self, states: Callable[[], Iterable[State]]) -> None:
+        self._states = states
+
+    def collect(self) -> Iterator[Metric]:
         tally: Tally[tuple[str, str, str]] = Tally()
-        for state in states:
+        for state in self._states():
             why = state.reason
             tally[state.facts.queue, str(state.phase), str(why.code) if why else ""] += 1
-        self._gangs.clear()
+        series = GaugeMetricFamily(
+            "startgate_gangs", "Gangs by queue, phase and reason.", labels=["queue", "phase", "reason"]
+        )
         for labels, count in tally.items():
-            self._gangs.labels(*labels).set(count)
+            series.add_metric(labels, count)
+        yield series

@@ -16,6 +16,7 @@ import msgspec
 from controller import statuses
 from controller.cache import Cache
 from controller.flights import write_gang
+from controller.gangs import Gangs
 from controller.state import State
 from controller.writes import NotLeadingError, Writes
 from startgate.engine.world import Plan, QueueView
@@ -43,7 +44,7 @@ SHORTLY: Final = 0.2
 NUMBERS_PER_SECOND: Final = 10.0
 WRITERS: Final = 8
 QUEUE_SECONDS: Final = 1.0
-"""Between two writes of one Queue's status."""
+"""Between two looks at the Queues' statuses."""
 
 TOLD: Final = frozenset(Phase) - {
     Phase.RELEASING,
@@ -59,9 +60,10 @@ class News:
     """Writes what people read. `note` is called after each cycle; `run` does the writing."""
 
     def __init__(
-        self, cache: Cache, writes: Writes, recorder: Recorder, *, clock: Callable[[], float] = time.time
+        self, cache: Cache, gangs: Gangs, writes: Writes, recorder: Recorder, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._cache = cache
+        self._gangs = gangs
         self._writes = writes
         self._recorder = recorder
         self._clock = clock
@@ -70,8 +72,7 @@ class News:
         self._numbers = Budget(NUMBERS_PER_SECOND, int(NUMBERS_PER_SECOND))
         self._writing: set[str] = set()
         self._plan: Plan | None = None
-        self._counts: dict[str, tuple[int, int]] = {}
-        self._queue_at: dict[str, float] = {}
+        self._queues_at = 0.0
         self._wake = asyncio.Event()
 
     def note(self, state: State) -> None:
@@ -93,9 +94,9 @@ class News:
         """The gang is gone, and its Gang goes with its owner."""
         self._due.pop(uid, None)
 
-    def note_queues(self, plan: Plan, counts: Mapping[str, tuple[int, int]]) -> None:
-        """The books after a cycle, and (waiting, running) by queue."""
-        self._plan, self._counts = plan, dict(counts)
+    def note_queues(self, plan: Plan) -> None:
+        """The books after a cycle."""
+        self._plan = plan
         self._wake.set()
 
     async def run(self) -> None:
@@ -158,17 +159,19 @@ class News:
         self._recorder.event(about, "Normal", code or "Waiting", message, "Gate")
 
     async def _tell_queues(self, now: float) -> None:
-        if self._plan is None:
+        if self._plan is None or now - self._queues_at < QUEUE_SECONDS:
             return
-        for name, view in self._plan.queues.items():
+        self._queues_at = now
+        plan, self._plan = self._plan, None
+        counts = self._gangs.counts()
+        for name, view in plan.queues.items():
             queue = self._cache.queue(name)
-            if queue is None or now - self._queue_at.get(name, 0.0) < QUEUE_SECONDS:
+            if queue is None:
                 continue
-            waiting, running = self._counts.get(name, (0, 0))
+            waiting, running = counts.get(name, (0, 0))
             status = _queue_status(view, waiting, running, queue.status.conditions, now)
             if status == msgspec.to_builtins(queue.status):
                 continue
-            self._queue_at[name] = now
             cleared = {key: None for key in msgspec.to_builtins(queue.status) if key not in status}
             try:
                 await self._writes.patch_queue_status(name, {**_replaced(queue.status, status), **cleared})

@@ -6,13 +6,14 @@ be lost without harm (promise 6).
 
 import msgspec
 
-from startgate.engine.lifecycle import Grant, Standing
+from startgate.engine.lifecycle import Do, Grant, Standing
 from startgate.engine.observe import Facts
 from startgate.engine.world import Stay
 from startgate.model.gang import Admission, Gang, Phase
 from startgate.model.objects import timestamp
 from startgate.model.pods import Pod
 from startgate.model.reasons import Reason
+from startgate.model.resources import Amounts
 
 
 class Flight:
@@ -50,6 +51,10 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     lost_at: float | None = None
     whole: bool = False
     """Whether it was seen whole since its admission."""
+    charge: tuple[str, Amounts] = ("", {})
+    """The queue that pays, and for how much: pods past the gate. What is in flight comes on top."""
+    recheck_at: float = 0.0
+    """Epoch seconds at which to look at it again though nothing changed; 0: never."""
     retry_at: float = 0.0
     """Epoch seconds before which no gate is tried again, after a refusal."""
     refused: Reason | None = None
@@ -74,6 +79,14 @@ class State(msgspec.Struct, kw_only=True, gc=True):
         if self.standing.reason:
             return self.standing.reason
         return self.verdict.reason if self.verdict else None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a decision has nothing to do with it, but for its charge."""
+        facts = self.facts
+        if self.flight or facts.gated or facts.pending:
+            return False
+        return self.phase in (Phase.RUNNING, Phase.FINISHED) and self.standing.do is Do.NOTHING
 
     @property
     def since(self) -> float:

@@ -94,12 +94,11 @@ def batches(pods: Iterable[Pod]) -> tuple[Batch, ...]:
     return tuple(made)
 
 
-def observe_job(job: Job, pods: Iterable[Pod], classes: Mapping[str, PriorityClass]) -> Facts:
-    """The facts of the gang of a labelled Job. `pods` are those that its uid controls."""
+def observe_job(job: Job, pods: Iterable[Pod], template: Shape) -> Facts:
+    """The facts of the gang of a labelled Job. `pods` are those that its uid controls; `template`: template_shape."""
     members = _sort(pods)
     wanted = _wanted(job, members)
     meta = job.metadata
-    template = _template_shape(job, classes)
     controller = meta.controller
     suspended = bool(job.spec.suspend)
     parked_as = meta.annotations.get(names.PARKED, "")
@@ -257,7 +256,8 @@ def _priority(members: _Members, template: Shape | None) -> int:
     return template.priority if template else 0
 
 
-def _template_shape(job: Job, classes: Mapping[str, PriorityClass]) -> Shape:
+def template_shape(job: Job, classes: Mapping[str, PriorityClass]) -> Shape:
+    """What a pod made from the Job's template would ask for. Raises QuantityError."""
     return shape_of(job.spec.template.spec, priority=priority_of(job.spec.template, classes))
 
 

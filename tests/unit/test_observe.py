@@ -2,7 +2,7 @@
 
 import pytest
 
-from startgate.engine.observe import Facts, batches, charged, observe_job, observe_owner, opted_in
+from startgate.engine.observe import Facts, batches, charged, observe_job, observe_owner, opted_in, template_shape
 from startgate.model import names
 from startgate.model.objects import (
     Condition,
@@ -85,7 +85,7 @@ def pod(
 
 
 def facts(made: Job, *pods: Pod) -> Facts:
-    return observe_job(made, pods, {})
+    return observe_job(made, pods, template_shape(made, {}))
 
 
 def test_each_pod_is_counted_once_where_it_stands() -> None:
@@ -208,9 +208,9 @@ def test_priority_comes_from_pods_first_then_class_then_default() -> None:
     usual = PriorityClass(metadata=ObjectMeta(name="usual"), value=3, global_default=True)
     classes = {"high": high, "usual": usual}
     named = job(spec=PodSpec(priority_class_name="high"))
-    assert observe_job(named, (), classes).priority == 7
-    assert observe_job(job(), (), classes).priority == 3
-    assert observe_job(named, (pod(0, spec=PodSpec(priority=9)),), classes).priority == 9
+    assert observe_job(named, (), template_shape(named, classes)).priority == 7
+    assert observe_job(job(), (), template_shape(job(), classes)).priority == 3
+    assert observe_job(named, (pod(0, spec=PodSpec(priority=9)),), template_shape(named, classes)).priority == 9
 
 
 def test_batches_keep_order_and_join_equal_shapes() -> None:
