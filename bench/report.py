@@ -1,0 +1,205 @@
+"""The report at the end of a run: medians, ratios, and the marks that are to be reached, each plainly met or not.
+
+Seconds depend on the machine and on what else it does. Ratios between modes that ran in turn do so much less, and so
+the marks are ratios.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from bench.figures import PARTIAL, Figures, median
+from bench.scenarios import SCENARIOS, Mode, Scenario
+
+DISTURBED: Final = 0.1
+"""The share of the machine that may go to others before a trial counts as disturbed."""
+
+
+class Ratio(msgspec.Struct):
+    """Startgate's seconds until all was bound over those of another mode."""
+
+    scenario: str
+    over: Mode
+    of_medians: float | None
+    """None: not both ever had all bound."""
+    of_runs: list[float]
+    """The same for each run in which both had all bound."""
+
+
+class Mark(msgspec.Struct):
+    """What is to be reached, and whether it was."""
+
+    scenario: str
+    wanted: str
+    found: str
+    met: bool
+
+
+class Summary(msgspec.Struct):
+    ratios: list[Ratio]
+    marks: list[Mark]
+    disturbed_trials: int
+    """In which others took more than a tenth of the machine."""
+
+
+def summary(trials: Sequence[Figures]) -> Summary:
+    ratios = [
+        found
+        for scenario in _scenarios(trials)
+        if scenario.ceiling is not None
+        for over in (Mode.FLOOR, Mode.RAW)
+        if (found := _ratio(trials, scenario, over)) is not None
+    ]
+    marks = [
+        mark
+        for scenario in _scenarios(trials)
+        if (mark := _mark(_of(trials, scenario, Mode.STARTGATE), scenario, ratios)) is not None
+    ]
+    return Summary(ratios, marks, sum(_disturbed(trial) for trial in trials))
+
+
+def text(trials: Sequence[Figures]) -> str:
+    """What a person reads."""
+    result = summary(trials)
+    parts = [_scenario(trials, scenario, result.ratios) for scenario in _scenarios(trials)]
+    parts.append(
+        "\n".join(
+            f"Mark {mark.scenario}: {'met' if mark.met else 'NOT MET'}. Wanted: {mark.wanted}. Found: {mark.found}."
+            for mark in result.marks
+        )
+    )
+    if result.disturbed_trials:
+        parts.append(
+            f"{result.disturbed_trials} of {len(trials)} trials were disturbed: other programs took more than "
+            f"{DISTURBED:.0%} of the machine's CPU meanwhile. Ratios of such trials prove little either way."
+        )
+    failures = sum(len(trial.failures) for trial in trials)
+    if failures:
+        parts.append(f"{failures} requests of the bench failed; the JSON file (--output) has their errors.")
+    return "\n\n".join(filter(None, parts))
+
+
+def _scenarios(trials: Iterable[Figures]) -> list[Scenario]:
+    return [SCENARIOS[key] for key in dict.fromkeys(trial.scenario for trial in trials)]
+
+
+def _of(trials: Sequence[Figures], scenario: Scenario, mode: Mode) -> list[Figures]:
+    return [trial for trial in trials if trial.scenario == scenario.key and trial.mode is mode]
+
+
+def _disturbed(trial: Figures) -> bool:
+    return trial.cpu_others > DISTURBED * trial.cpu.clock * (os.cpu_count() or 1)
+
+
+def _ratio(trials: Sequence[Figures], scenario: Scenario, over: Mode) -> Ratio | None:
+    ours, theirs = _of(trials, scenario, Mode.STARTGATE), _of(trials, scenario, over)
+    if not ours or not theirs:
+        return None
+    above, below = median(ours, _all_bound), median(theirs, _all_bound)
+    runs = [
+        round(our.all_bound / their.all_bound, 3)
+        for our in ours
+        for their in theirs
+        if our.run == their.run and our.all_bound is not None and their.all_bound is not None
+    ]
+    finite = math.isfinite(above) and math.isfinite(below)
+    return Ratio(scenario.key, over, round(above / below, 3) if finite else None, runs)
+
+
+def _mark(ours: list[Figures], scenario: Scenario, ratios: Sequence[Ratio]) -> Mark | None:
+    if not ours:
+        return None
+    if scenario.ceiling is None:
+        partial = sum(trial.partial_gangs for trial in ours)
+        unfinished = sum(trial.makespan is None for trial in ours)
+        return Mark(
+            scenario.key,
+            f"no gang bound in part for over {PARTIAL:g} s, every run finished",
+            f"{partial} gangs bound in part, {unfinished} of {len(ours)} runs unfinished after {scenario.limit:g} s",
+            partial == 0 and unfinished == 0,
+        )
+    ratio = next((it for it in ratios if it.scenario == scenario.key and it.over is Mode.FLOOR), None)
+    if ratio is None:
+        return None
+    found = "not all gangs were bound" if ratio.of_medians is None else f"{ratio.of_medians:.2f} x"
+    met = ratio.of_medians is not None and ratio.of_medians <= scenario.ceiling
+    return Mark(scenario.key, f"at most {scenario.ceiling:g} x {Mode.FLOOR}", found, met)
+
+
+def _all_bound(trial: Figures) -> float | None:
+    return trial.all_bound
+
+
+COLUMNS: Final[dict[str, Callable[[Figures], float | None]]] = {
+    "all bound s": _all_bound,
+    "gang p50 s": lambda it: it.latency_p50,
+    "gang p99 s": lambda it: it.latency_p99,
+    "spread p99 s": lambda it: it.spread_p99,
+    "partial gangs": lambda it: it.partial_gangs,
+    "makespan s": lambda it: it.makespan,
+    "writes/pod": lambda it: it.writes_per_pod,
+    "writes/gang": lambda it: it.writes_per_gang,
+    "CPU s": lambda it: it.cpu_settled.total,
+    "CPU s bench": lambda it: it.cpu_settled.bench,
+    "CPU s others": lambda it: it.cpu_others,
+}
+
+
+def _scenario(trials: Sequence[Figures], scenario: Scenario, ratios: Sequence[Ratio]) -> str:
+    by_mode = {mode: of for mode in Mode if (of := _of(trials, scenario, mode))}
+    columns = {
+        title: figure for title, figure in COLUMNS.items() if title != "makespan s" or scenario.lasts is not None
+    }
+    runs = max(len(of) for of in by_mode.values())
+    parts = [
+        f"{scenario}  (medians of {runs})",
+        _table(
+            ["", *columns],
+            [[mode, *(_number(median(of, it)) for it in columns.values())] for mode, of in by_mode.items()],
+        ),
+        "  CPU seconds / peak MiB of each process:",
+        _processes(by_mode),
+        *(_ratio_line(ratio) for ratio in ratios if ratio.scenario == scenario.key),
+    ]
+    return "\n".join(parts)
+
+
+def _processes(by_mode: dict[Mode, list[Figures]]) -> str:
+    names = list(next(iter(by_mode.values()))[0].peak_mib)
+
+    def cell(of: list[Figures], name: str) -> str:
+        cpu = median(of, lambda it: it.cpu_settled.processes.get(name))
+        peak = median(of, lambda it: it.peak_mib.get(name))
+        return f"{_number(cpu)} / {peak:.0f}"
+
+    return _table(["", *names], [[mode, *(cell(of, name) for name in names)] for mode, of in by_mode.items()])
+
+
+def _ratio_line(ratio: Ratio) -> str:
+    if ratio.of_medians is None:
+        return f"  {Mode.STARTGATE} / {ratio.over}: none, since not all gangs were bound"
+    spread = f" (single runs: {min(ratio.of_runs):.2f} to {max(ratio.of_runs):.2f})" if len(ratio.of_runs) > 1 else ""
+    return f"  {Mode.STARTGATE} / {ratio.over}: {ratio.of_medians:.2f}{spread}"
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "never"
+    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [[str(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "  "
+        + "  ".join(
+            [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+        )
+        for line in lines
+    )
