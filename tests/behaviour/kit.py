@@ -1,0 +1,472 @@
+"""The stage of the behaviour tests: a field on the shared cluster, with what a user would do and see there.
+
+A `Field` is one namespace of its own, the nodes that the test asks for, and queues that nobody else uses. It follows
+pods, Jobs and Gangs of its namespace by watches, so that a test reads what is there now, and also what was seen on the
+way. Resource versions of all kinds come from one counter, so what was seen can be put in order across kinds.
+
+What always holds: nothing here decides or repairs anything; whoever waits, waits for a condition and says on failure
+what was seen; and a field leaves the cluster without Jobs, pods and queues of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+import yaml
+
+from localcluster.deploy import Startgate, kubectl
+from localcluster.nodes import GPU, Node
+from startgate.kube.client import Client
+from startgate.kube.errors import ApiError
+from startgate.kube.kinds import GANGS, JOBS, NAMESPACES, PODS, QUEUES
+from startgate.kube.reflector import Reflector
+from startgate.kube.store import Change
+from startgate.model import names
+from startgate.model.gang import Gang, Phase
+from startgate.model.objects import Job
+from startgate.model.pods import Pod, pod_of
+from startgate.model.queue import Queue
+from startgate.model.reasons import Code
+
+Manifest = dict[str, Any]
+T = TypeVar("T")
+
+WITHIN: Final = 30.0
+"""Seconds that a test waits for what must happen: far more than it takes, since machines are busy at times."""
+
+CONTROLLER: Final = f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{names.CONTROLLER_ACCOUNT}"
+SIMULATE: Final = "simulate.startgate.dev"
+
+
+def pod_spec(*, cpu: str = "1", memory: str = "", gpu: int = 0, gates: tuple[str, ...] = (), **spec: Any) -> Manifest:
+    """The spec of a pod with one container that asks for this; `spec` adds fields."""
+    requests = {"cpu": cpu, "memory": memory, GPU: gpu}
+    asked = {resource: amount for resource, amount in requests.items() if amount}
+    limits = {"limits": {GPU: gpu}} if gpu else {}
+    container = {"name": "main", "image": "example.invalid/main", "resources": {"requests": asked, **limits}}
+    behind = {"schedulingGates": [{"name": gate} for gate in gates]} if gates else {}
+    return {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container], **behind, **spec}
+
+
+def simulated(runs: str | None = None, fails: str | None = None, terminates: str | None = None) -> dict[str, str]:
+    """Annotations that say how a pod goes on once it runs (localcluster/stages/pod.yaml); without: for ever."""
+    said = {"runs": runs, "fails": fails, "terminates": terminates}
+    return {f"{SIMULATE}/{key}": value for key, value in said.items() if value}
+
+
+def job_of(
+    name: str,
+    *,
+    pods: int = 4,
+    queue: str = "",
+    minimum: int | None = None,
+    completions: int | None = None,
+    runs: str | None = None,
+    fails: str | None = None,
+    terminates: str | None = None,
+    suspend: bool | None = None,
+    deadline: int | None = None,
+    annotations: Mapping[str, str] | None = None,
+    spec: Mapping[str, Any] | None = None,
+    **pod: Any,
+) -> Manifest:
+    """A Job as a user writes it: Indexed, `backoffLimit: 0`. `spec` adds fields to the Job's, `pod` is `pod_spec`'s."""
+    labels = {names.QUEUE: queue} if queue else {}
+    if minimum is not None:
+        labels[names.MIN_AVAILABLE] = str(minimum)
+    fields: Manifest = {
+        "parallelism": pods,
+        "completions": pods if completions is None else completions,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "suspend": suspend,
+        "activeDeadlineSeconds": deadline,
+        "template": {
+            "metadata": {"annotations": simulated(runs, fails, terminates)},
+            "spec": pod_spec(**pod),
+        },
+        **(spec or {}),
+    }
+    metadata: Manifest = {"name": name, "labels": labels, "annotations": dict(annotations or {})}
+    if name.endswith("-"):
+        metadata["generateName"] = metadata.pop("name")
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {key: value for key, value in fields.items() if value is not None},
+    }
+
+
+def nodes(count: int, *, cpu: str = "4", memory: str = "64Gi", gpus: int = 0, pods: int = 110) -> list[Node]:
+    """Equal nodes, called n1, n2, …"""
+    return [Node(name=f"n{i}", cpu=cpu, memory=memory, gpus=gpus, pods=pods) for i in range(1, count + 1)]
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write that the API server has answered, by its own audit log."""
+
+    user: str
+    verb: str
+    what: str
+    """As "pods", "pods/status", "gangs"."""
+    name: str
+    code: int
+    note: Mapping[str, str]
+    """The annotations, with those of our webhook."""
+
+
+class Field:
+    """See the module. Made by the fixture `field`."""
+
+    def __init__(self, startgate: Startgate, client: Client, namespace: str) -> None:
+        self.startgate = startgate
+        self.cluster = startgate.cluster
+        self.client = client
+        self.namespace = namespace
+        self.pod_changes: list[Change[Pod]] = []
+        """Each change of each pod of the namespace, in order, nothing left out."""
+        self.gang_changes: list[Change[Gang]] = []
+        self._queues: list[str] = []
+        self._others: list[Manifest] = []
+        self._audit_from = self.cluster.audit_log.stat().st_size
+        self._changed = asyncio.Event()
+        self._pods = Reflector(client, PODS, view=pod_of, namespace=namespace, on_change=self._pod)
+        self._gangs = Reflector(client, GANGS, namespace=namespace, on_change=self._gang)
+        self._jobs = Reflector(client, JOBS, namespace=namespace, on_change=self._job)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- setting up ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    @asynccontextmanager
+    async def on(cls, startgate: Startgate) -> AsyncIterator[Field]:
+        """A fresh field, until the context ends."""
+        await both_up(startgate)
+        async with await Client.connect(kubeconfig=str(startgate.cluster.kubeconfig)) as client:
+            field = cls(startgate, client, f"t{uuid4().hex[:8]}")
+            await field._open()
+            try:
+                yield field
+            finally:
+                await field._close()
+
+    async def _open(self) -> None:
+        await self.client.create(NAMESPACES, {"metadata": {"name": self.namespace}})
+        for reflector in (self._pods, self._gangs, self._jobs):
+            self._tasks.append(asyncio.create_task(reflector.run()))
+            await reflector.wait_synced()
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
+        await eventually(lambda: self._there(path), bool, "the namespace takes pods")
+
+    async def _close(self) -> None:
+        try:
+            await both_up(self.startgate)
+            for manifest in reversed(self._others):
+                await kubectl(self.cluster, "delete", "--ignore-not-found", "-f", "-", stdin=yaml.safe_dump(manifest))
+            await self.clear()
+            for name in self._queues:
+                await eventually(partial(self._queue_gone, name), bool, f"queue {name} can be deleted")
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self.client.delete(NAMESPACES, self.namespace)
+
+    async def clear(self) -> None:
+        """Deletes all Jobs and pods of the namespace, and returns when they are gone."""
+        for kind in (JOBS, PODS):
+            await self.client.request(
+                "DELETE", kind.path(self.namespace), body={"propagationPolicy": "Background", "gracePeriodSeconds": 0}
+            )
+        await self.until(lambda: not [*self._jobs.store] and not [*self._pods.store], "Jobs and pods are gone")
+
+    async def _there(self, path: str) -> bool:
+        with suppress(ApiError):
+            await self.client.request("GET", path)
+            return True
+        return False
+
+    async def _queue_gone(self, name: str) -> bool:
+        with suppress(ApiError):  # our webhook refuses while the queue has gangs by its status, which lags a little
+            return not await self.client.delete(QUEUES, name)
+        return False
+
+    # --- doing --------------------------------------------------------------------------------------------------
+
+    async def nodes(self, *wanted: Node) -> None:
+        """Makes the cluster's nodes exactly these."""
+        await self.cluster.set_nodes(wanted)
+
+    async def queue(self, name: str = "q", **spec: Any) -> str:
+        """A new queue; its real name, which no other test uses."""
+        real = f"{name}-{self.namespace}"
+        body = {"apiVersion": names.API_VERSION, "kind": "Queue", "metadata": {"name": real}, "spec": spec}
+        # A parent that was made a moment ago may not have reached the webhook's cache.
+        await self.client.create(QUEUES, body)
+        self._queues.append(real)
+        return real
+
+    async def change_queue(self, name: str, **spec: Any) -> None:
+        """Merges this into the queue's spec."""
+        await self.client.patch(QUEUES, name, {"spec": spec})
+
+    async def submit(self, name: str, **job: Any) -> Job:
+        """Creates a Job, as `job_of` makes it."""
+        return await self.client.create(JOBS, job_of(name, **job), self.namespace)
+
+    async def run(self, name: str, **job: Any) -> None:
+        """Creates a Job and waits until its gang runs."""
+        await self.submit(name, **job)
+        await self.phase(name, Phase.RUNNING)
+
+    async def pod(
+        self, name: str, *, labels: Mapping[str, str] | None = None, runs: str | None = None, **spec: Any
+    ) -> None:
+        """Creates a bare pod (`spec` is `pod_spec`'s): without our label, one that Startgate has no say in."""
+        metadata = {"name": name, "labels": dict(labels or {}), "annotations": simulated(runs)}
+        await self.client.create(PODS, {"metadata": metadata, "spec": pod_spec(**spec)}, self.namespace)
+
+    async def change_job(self, name: str, patch: Manifest) -> None:
+        """A merge patch, as the admin."""
+        await self.client.patch(JOBS, name, patch, self.namespace)
+
+    async def delete_job(self, name: str) -> None:
+        """Deletes it and lets its pods be deleted after it."""
+        await self.client.delete(JOBS, name, self.namespace)
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """This very pod."""
+        await self.client.delete(PODS, pod.name, self.namespace, uid=pod.uid)
+
+    async def put(self, *manifests: Manifest) -> None:
+        """Creates anything else; it goes with the field. Namespaced objects land in the field's namespace."""
+        for manifest in manifests:
+            await kubectl(
+                self.cluster, "create", f"--namespace={self.namespace}", "-f", "-", stdin=yaml.safe_dump(manifest)
+            )
+            if "namespace" not in manifest["metadata"]:  # those in the namespace go with it, if not before
+                self._others.append({**manifest, "metadata": {**manifest["metadata"], "namespace": self.namespace}})
+
+    async def take_away(self, manifest: Manifest) -> None:
+        """Deletes what was `put`, now."""
+        await kubectl(
+            self.cluster, "delete", f"--namespace={self.namespace}", "-f", "-", stdin=yaml.safe_dump(manifest)
+        )
+
+    # --- seeing -------------------------------------------------------------------------------------------------
+
+    def job(self, name: str) -> Job | None:
+        """The Job as it is now."""
+        return self._jobs.store.get(name, self.namespace)
+
+    def gang(self, name: str) -> Gang | None:
+        """The Gang of the Job with this name."""
+        return self._gangs.store.get(names.gang_of_job(name), self.namespace)
+
+    async def read_queue(self, name: str) -> Queue:
+        """The Queue as it is now."""
+        return await self.client.get(QUEUES, name)
+
+    def pods(self, job: str = "") -> list[Pod]:
+        """The pods of this Job (or all) that exist and have not ended, lowest completion index first."""
+        found = [pod for pod in self._pods.store if not pod.ended and (not job or _owner(pod) == job)]
+        return sorted(found, key=lambda pod: (pod.index, pod.created, pod.name))
+
+    def bound(self, job: str = "") -> list[Pod]:
+        """Those of them that are on a node, and are to stay there."""
+        return [pod for pod in self.pods(job) if pod.bound and not pod.deleting]
+
+    def gated(self, job: str = "") -> list[Pod]:
+        """Those of them that stand at our gate."""
+        return [pod for pod in self.pods(job) if pod.gated]
+
+    def ended(self, job: str, phase: str = "Succeeded") -> list[Pod]:
+        """The pods of this Job that have ended so."""
+        return [pod for pod in self._pods.store if pod.phase == phase and _owner(pod) == job]
+
+    def opened(self, job: str) -> dict[str, int]:
+        """By pod uid: the resource version at which its gate was first seen open."""
+        return self._first(job, lambda pod: not pod.gated)
+
+    def bindings(self, job: str) -> dict[str, int]:
+        """By pod uid: the resource version at which it was first seen on a node."""
+        return self._first(job, lambda pod: pod.bound)
+
+    def nominations(self, job: str) -> dict[str, int]:
+        """By pod uid: the resource version at which it was first seen nominated while at our gate."""
+        return self._first(job, lambda pod: pod.gated and pod.nominated != "")
+
+    def _first(self, job: str, holds: Callable[[Pod], bool]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for change in self.pod_changes:
+            if change.new is not None and _owner(change.new) == job and holds(change.new):
+                found.setdefault(change.new.uid, change.new.version)
+        return found
+
+    def most_at_once(self, holds: Callable[[Pod], bool]) -> int:
+        """How many pods of the namespace at most were so at any one time."""
+        now: set[str] = set()
+        most = 0
+        for change in self.pod_changes:
+            pod = change.new or change.old
+            assert pod is not None
+            if change.new is not None and holds(change.new):
+                now.add(pod.uid)
+            else:
+                now.discard(pod.uid)
+            most = max(most, len(now))
+        return most
+
+    def story(self, job: str) -> list[tuple[Phase, str]]:
+        """(phase, reason) of its Gang, one for each time that they changed."""
+        told: list[tuple[Phase, str]] = []
+        for change in self.gang_changes:
+            if change.new is not None and change.new.metadata.name == names.gang_of_job(job):
+                said = (change.new.status.phase, change.new.status.reason)
+                if not told or told[-1] != said:
+                    told.append(said)
+        return told
+
+    def writes(self, *, user: str = CONTROLLER, what: str = "", about: str = "") -> list[Write]:
+        """What the API server's audit log says was written in this namespace since the field was opened, in order.
+
+        `about`: only objects whose name has this Job's in it.
+        """
+        with self.cluster.audit_log.open("rb") as log:
+            log.seek(self._audit_from)
+            lines = log.read().split(b"\n")[:-1]
+        found: list[Write] = []
+        for line in lines:
+            if self.namespace.encode() not in line:
+                continue
+            entry = json.loads(line)
+            thing = entry.get("objectRef", {})
+            kind = "/".join(filter(None, (thing.get("resource"), thing.get("subresource"))))
+            named = thing.get("name", "")
+            mine = thing.get("namespace") == self.namespace and (not user or entry["user"]["username"] == user)
+            mine = mine and (not what or what == kind)
+            if mine and (not about or f"-{about}-" in f"-{named}-"):
+                code = entry.get("responseStatus", {}).get("code", 0)
+                notes = entry.get("annotations", {})
+                found.append(Write(entry["user"]["username"], entry["verb"], kind, named, code, notes))
+        return found
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
+    async def until(self, holds: Callable[[], object], what: str, within: float = WITHIN) -> None:
+        """Returns when it holds; fails with what there is in the namespace otherwise. Looks at each change."""
+        end = time.monotonic() + within
+        while not holds():
+            left = end - time.monotonic()
+            if left <= 0:
+                raise AssertionError(f"not within {within:.0f} s: {what}\n{self.sight()}")
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), min(left, 0.25))
+
+    async def phase(self, job: str, phase: Phase, within: float = WITHIN) -> Gang:
+        """Returns its Gang when it is in this phase."""
+        await self.until(lambda: self._is(job, phase=phase), f"the gang of Job {job} is {phase}", within)
+        return self._sure(job)
+
+    async def waits(self, job: str, code: Code, within: float = WITHIN) -> Gang:
+        """Returns its Gang when it says this reason."""
+        await self.until(lambda: self._is(job, code=code), f"the gang of Job {job} says {code}", within)
+        return self._sure(job)
+
+    async def runs(self, job: str, count: int, within: float = WITHIN) -> None:
+        """Returns when so many of its pods are on nodes, no more and no less."""
+        await self.until(lambda: len(self.bound(job)) == count, f"{count} pods of Job {job} are bound", within)
+
+    async def completes(self, job: str, within: float = WITHIN) -> Job:
+        """Returns the Job when it has completed."""
+        await self.until(lambda: self._ended_as(job, "Complete"), f"Job {job} completes", within)
+        found = self.job(job)
+        assert found is not None
+        return found
+
+    def _is(self, job: str, *, phase: Phase | None = None, code: Code | None = None) -> bool:
+        gang = self.gang(job)
+        if gang is None:
+            return False
+        return (phase is None or gang.status.phase is phase) and (code is None or gang.status.reason == code)
+
+    def _ended_as(self, job: str, condition: str) -> bool:
+        found = self.job(job)
+        return found is not None and any(c.type == condition and c.status == "True" for c in found.status.conditions)
+
+    def _sure(self, job: str) -> Gang:
+        gang = self.gang(job)
+        assert gang is not None
+        return gang
+
+    def sight(self) -> str:
+        """What there is now, a line each."""
+        lines = [f"  namespace {self.namespace}"]
+        for job in self._jobs.store:
+            mark = job.metadata.annotations.get(names.PARKED, "")
+            status = job.status
+            lines.append(
+                f"  Job {job.metadata.name}: suspend={job.spec.suspend} parked={mark!r} active={status.active} "
+                f"succeeded={status.succeeded} failed={status.failed} {[c.type for c in status.conditions]}"
+            )
+        for gang in self._gangs.store:
+            said = gang.status
+            slots = getattr(said.admission, "slots", None)
+            lines.append(
+                f"  Gang {gang.metadata.name}: {said.phase} {said.reason} {said.bound} slots={slots}: {said.message}"
+            )
+        for pod in sorted(self._pods.store, key=lambda each: each.name):
+            gates = [*([names.GATE] if pod.gated else []), *pod.foreign_gates]
+            lines.append(
+                f"  Pod {pod.name}: {pod.phase} node={pod.node!r} nominated={pod.nominated!r} gates={gates}"
+                f"{' deleting' if pod.deleting else ''} {pod.unschedulable}"
+            )
+        return "\n".join(lines)
+
+    # --- the watches' side --------------------------------------------------------------------------------------
+
+    def _pod(self, change: Change[Pod]) -> None:
+        self.pod_changes.append(change)
+        self._changed.set()
+
+    def _gang(self, change: Change[Gang]) -> None:
+        self.gang_changes.append(change)
+        self._changed.set()
+
+    def _job(self, _: Change[Job]) -> None:
+        self._changed.set()
+
+
+def _owner(pod: Pod) -> str:
+    return pod.owner.name if pod.owner else ""
+
+
+async def both_up(startgate: Startgate) -> None:
+    """Both programs run and do their work, whatever the last test did to them."""
+    for program in (startgate.webhook, startgate.controller):
+        if program.name not in startgate.cluster.pids:
+            await program.start()
+        await program.wait_ready()
+
+
+async def eventually(read: Callable[[], Any], holds: Callable[[Any], object], what: str, within: float = WITHIN) -> Any:
+    """What `read` (awaited) gave when it held; fails with what it gave last otherwise."""
+    end = time.monotonic() + within
+    while True:
+        seen = await read()
+        if holds(seen):
+            return seen
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {within:.0f} s: {what}\n  last seen: {seen!r}")
+        await asyncio.sleep(0.1)
