@@ -42,6 +42,16 @@ RETRY_SECONDS: Final = 2.0
 """After a refused write: until the gang is tried again."""
 
 
+ACTS: Final = {
+    Do.PARK: "suspending its Job",
+    Do.RESUME: "resuming its Job",
+    Do.PREPARE: "putting the label into its Job's template",
+    Do.UNMARK: "taking our mark off its Job",
+    Do.FORGET: "taking its admission back",
+}
+"""For the sentence about a write that was refused."""
+
+
 class Flights:
     """Starts flights and knows those under way."""
 
@@ -136,9 +146,13 @@ class Flights:
         """Whatever happens, the flight ends and another cycle looks at the gang."""
         try:
             await work
+            state.refused = None
         except KubeError as error:
             log.warning("%s: %s", state.key, error)
             state.retry_at = self._clock() + RETRY_SECONDS
+            if state.refused is None:
+                act = ACTS.get(state.standing.do, "recording its admission")
+                state.refused = reason(Code.WRITE_REFUSED, act=act, error=str(error))
         except NotLeadingError:
             log.warning("%s: left as it is, since this process doesn't lead any more", state.key)
         except JournalError as error:
@@ -191,7 +205,6 @@ class Flights:
     async def _lift(self, state: State, pods: tuple[Pod, ...]) -> None:
         """Lowest completion index first, many at a time. A refusal is said in the Gang and raised."""
         await all_of(self._lift_one(state, pod) for pod in pods)
-        state.refused = None
 
     async def _lift_one(self, state: State, pod: Pod) -> None:
         try:

@@ -31,8 +31,8 @@ def compose(state: State, now: float) -> tuple[GangSpec, GangStatus]:
     admission = (state.flight and state.flight.admission) or state.admission
     code = str(why.code) if why else ""
     spec = GangSpec(queue=facts.queue, min_available=facts.minimum, pods=facts.wanted, priority=facts.priority)
-    if phase is Phase.FINISHED and state.record:
-        spec = state.record.spec  # an ended Job wants nothing; what it did want is what people look for
+    if state.record and (phase is Phase.FINISHED or not facts.wanted):
+        spec = state.record.spec  # a Job at its end wants nothing; what it did want is what people look for
     way = steps(old.transitions[-1].phase, phase) if old.transitions else (phase,)
     passed = [Transition(at=rfc3339(now), phase=each, reason=code if each is phase else "") for each in way]
     transitions = [*old.transitions, *passed][-MOST_TRANSITIONS:]
@@ -40,7 +40,7 @@ def compose(state: State, now: float) -> tuple[GangSpec, GangStatus]:
         phase=phase,
         reason=code,
         message=why.message if why else "",
-        bound=f"{len(facts.bound)}/{facts.wanted}" if phase is not Phase.FINISHED else old.bound,
+        bound=old.bound if phase is Phase.FINISHED else f"{len(facts.bound)}/{facts.wanted}",
         counts=Counts(
             gated=len(facts.gated),
             pending=len(facts.pending),
@@ -102,8 +102,9 @@ def changes(gang: Gang, spec: GangSpec, status: GangStatus) -> dict[str, Any]:
 
 def urgent(patch: Mapping[str, Any]) -> bool:
     """Whether it is news that people wait for, rather than numbers that moved."""
-    status = patch.get("status", {})
-    return bool({"phase", "reason", "admission", "conditions", "takenBack"} & status.keys()) or "spec" in patch
+    spec, status = patch.get("spec", {}), patch.get("status", {})
+    news = {"phase", "reason", "admission", "conditions", "takenBack"} & status.keys()
+    return bool(news or {"queue", "priority"} & spec.keys())
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Code(StrEnum):
     BINDING = "Binding"
     FOREIGN_GATE = "ForeignGate"
     RELEASE_REFUSED = "ReleaseRefused"
+    WRITE_REFUSED = "WriteRefused"
     BELOW_MINIMUM = "BelowMinimum"
     # Where it is.
     RUNNING = "Running"
@@ -89,6 +90,7 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         Code.FOREIGN_GATE: "released by us, but held by the scheduling gate {gates} on {count} pods; "
         "whoever set that gate has to lift it",
         Code.RELEASE_REFUSED: "lifting the gate of pod {pod} was refused: {error}; trying again",
+        Code.WRITE_REFUSED: "{act} was refused: {error}; trying again",
         Code.BELOW_MINIMUM: "{bound} of {want} pods are bound after a loss{why}; "
         "taken back whole unless mended by {until}",
         Code.RUNNING: "{bound} of {want} pods are bound",
