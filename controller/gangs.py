@@ -187,7 +187,7 @@ class Gangs:
     def _waiting(self, state: State, now: float) -> Waiting | None:
         """The gang as one that asks to start, or the pods that would join it; None if it doesn't ask."""
         facts = state.facts
-        if state.flight:
+        if state.flight or now < state.retry_at:
             return None
         if state.standing.do is Do.DECIDE:
             if facts.suspended_by:
@@ -245,7 +245,7 @@ def _claims(state: State, now: float) -> Iterator[Claim]:
     here = facts.gated[: max(0, need)]
     made = _some(facts.template, need - len(here)) if facts.template else ()
     if admission.gathering:
-        if made or flight or facts.suspended_by:
+        if made or flight or facts.suspended_by or now < state.retry_at:
             yield from _claim(state, ClaimKind.HOLD, (*batches(here), *made))
         else:
             yield from _claim(state, ClaimKind.GATHER, batches(here))
