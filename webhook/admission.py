@@ -94,7 +94,9 @@ class Admission:
             verdict = await self._job_update(request, read_job(request.old_object), job)
         else:
             return NOTHING_OF_OURS, Subject()
-        name = job.metadata.name or f"{job.metadata.generate_name}*"
+        name = job.metadata.name
+        if not name:  # the API server makes it up after us
+            return verdict, Subject(job=f"{job.metadata.generate_name}*")
         return verdict, Subject(job=name, gang=names.gang_of_job(name))
 
     async def _job_update(self, request: Request, old: Job, new: Job) -> Verdict:

@@ -24,6 +24,14 @@ LABELS: Final = pointer("spec", "template", "metadata", "labels")
 GATES: Final = pointer("spec", "template", "spec", "schedulingGates")
 ANNOTATIONS: Final = pointer("metadata", "annotations")
 
+STAYS_PARKED: Final = (
+    "it stays suspended until its turn comes in its queue, so that activeDeadlineSeconds does not run while it waits"
+)
+MARK_KEPT: Final = (
+    f"the annotation {names.PARKED} is Startgate's own and stays as it was; to keep the Job from starting, set "
+    f'{names.HOLD}: "true"'
+)
+
 
 def create(job: Job, namespace: str, facts: Facts) -> Verdict:
     """A new Job. Without our label it isn't ours."""
@@ -85,13 +93,11 @@ def update(old: Job, new: Job, namespace: str, facts: Facts, *, phase: Phase | N
     changed = _changed(old.labels, new.labels, OURS)
     if not (patch or changed):
         return NOTHING_OF_OURS
+    said = warnings(new.queue, facts) if names.QUEUE in changed else ()
     if again:
-        said: tuple[str, ...] = (
-            f"it stays suspended until its turn comes in queue {new.queue}, so that activeDeadlineSeconds does "
-            "not run while it waits",
-        )
-    else:
-        said = warnings(new.queue, facts) if names.QUEUE in changed else ()
+        said += (STAYS_PARKED,)
+    elif new.suspended and new.annotations.get(names.PARKED) != parked:
+        said += (MARK_KEPT,)
     return Verdict(
         decision=Decision.PARK if again else Decision.CHANGE,
         reason=DEADLINE_PARKED if again else "",

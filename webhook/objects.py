@@ -6,12 +6,15 @@ what isn't read isn't decoded.
 """
 
 from collections.abc import Mapping
+from typing import Annotated, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from startgate.model import names
 from webhook.review import decode
+
+Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class Owner(Struct, rename="camel"):
@@ -44,7 +47,7 @@ class PodSpec(Struct, rename="camel"):
     node_name: str = ""
     scheduling_gates: list[Gate] | None = None
     priority_class_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
 
     @property
     def gated(self) -> bool:
@@ -62,8 +65,8 @@ class Template(Struct):
 
 class JobSpec(Struct, rename="camel"):
     suspend: bool | None = None
-    parallelism: int | None = None
-    completions: int | None = None
+    parallelism: Int32 | None = None
+    completions: Int32 | None = None
     active_deadline_seconds: int | None = None
     template: Template = msgspec.field(default_factory=Template)
 

@@ -74,7 +74,7 @@ class Journal:
             queue=queue,
             reason=reason,
             message=message,
-            seen=dict(seen or {}),
+            seen={what: _writable(number) for what, number in (seen or {}).items()},
             old=old,
             new=new,
             outcome=outcome,
@@ -108,6 +108,11 @@ class Journal:
                 failed = error
         if failed is not None:
             raise JournalError(f"the audit log can't be written: {failed}") from failed
+
+
+def _writable(number: str | int) -> str | int:
+    """Integers that few readers of JSON can hold (above 64 bits, which msgspec refuses too) become text."""
+    return number if isinstance(number, str) or -(2**63) <= number < 2**63 else str(number)
 
 
 def _write_all(stream: BinaryIO, line: bytes) -> None:

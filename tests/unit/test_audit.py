@@ -92,14 +92,23 @@ def test_a_queue_is_kept_as_the_api_server_sent_it() -> None:
     assert (line["old"], line["new"]) == ({"weight": 1}, {"weight": 2, "unknown": [1]})
 
 
+def test_numbers_of_any_size_can_be_recorded() -> None:
+    out = io.BytesIO()
+    seen = {"large": 2**63 - 1, "larger": 2**63, "negative": -(2**63) - 1}
+    Journal([out], "webhook", "w-1").write(Stage.VERDICT, Decision.REFUSE, "u", at=0, seen=seen)
+    assert lines(out.getvalue())[0]["seen"] == {
+        "large": 2**63 - 1,
+        "larger": "9223372036854775808",
+        "negative": "-9223372036854775809",
+    }
+
+
 def test_a_full_disk_is_an_error_and_the_next_line_is_whole_again() -> None:
     disk, other = Full(30), io.BytesIO()
     journal = Journal([disk, other], "webhook", "w-1")  # type: ignore[list-item]
     with pytest.raises(JournalError, match="No space left"):
         journal.write(Stage.VERDICT, Decision.GATE, "u1", at=0)
-    assert [line["id"] for line in lines(other.getvalue())] == ["u1"], (
-        "one bad stream doesn't stop the others"
-    )
+    assert [line["id"] for line in lines(other.getvalue())] == ["u1"], "one bad stream doesn't stop the others"
     disk.room = 10_000
     journal.write(Stage.VERDICT, Decision.GATE, "u2", at=0)
     torn, whole = disk.content.splitlines()
@@ -134,9 +143,7 @@ def test_an_effect_repeats_whose_it_is() -> None:
     out = io.BytesIO()
     journal = Journal([out], "controller", "c-1")
     journal.settle(
-        journal.write(
-            Stage.INTENT, Decision.RELEASE, "a1", at=0, gang="job-x", namespace="n", job="x", queue="q"
-        ),
+        journal.write(Stage.INTENT, Decision.RELEASE, "a1", at=0, gang="job-x", namespace="n", job="x", queue="q"),
         "failed: 403",
         at=1,
     )
