@@ -1,0 +1,278 @@
+"""Quota on a tree: against the design's formulas, written out plainly, and each bad queue's one outcome."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from startgate.engine.quota import Books
+from startgate.model.queue import QueueSpec
+from startgate.model.resources import Amounts
+from tests.unit.worlds import GPU
+
+CPUS = {"cpu": 9000}
+
+
+def queue(parent: str = "", *, cap: Any = None, floor: Any = None, stopped: bool = False) -> QueueSpec:
+    return QueueSpec(parent=parent, capability=cap or {}, guarantee=floor or {}, stopped=stopped)
+
+
+def family() -> dict[str, QueueSpec]:
+    """The design's check: a parent of 9c and three children that are guaranteed 2c each."""
+    return {"p": queue(cap={"cpu": "9"}), **{f"q{i}": queue("p", floor={"cpu": 2}) for i in (1, 2, 3)}}
+
+
+def test_what_is_guaranteed_to_one_is_kept_from_the_others() -> None:
+    books = Books(family(), {"cpu": 100_000})
+    taken = 0
+    for name in ("q1", "q2") * 9:
+        if books.refusal(name, {"cpu": 1000}) is None:
+            books.take(name, {"cpu": 1000})
+            taken += 1
+    assert taken == 7
+    refusal = books.refusal("q1", {"cpu": 1000})
+    assert refusal is not None
+    assert (refusal.level.name, refusal.left) == ("p", {"cpu": 0})
+    assert books.refusal("q3", {"cpu": 2000}) is None
+    assert books.headroom("q3") == {"cpu": 2000}
+    assert books.kept("q1", books.level("p")) == {"cpu": 2000}
+    assert books.keepers("q1", books.level("p"), ["cpu"]) == ["q3"]
+
+
+def test_a_floor_holds_even_when_nodes_are_lost() -> None:
+    books = Books({"q": queue(floor={"cpu": 4}), "r": queue()}, {"cpu": 2000})
+    books.take("r", {"cpu": 2000})
+    assert books.refusal("q", {"cpu": 4000}) is None
+    assert books.refusal("q", {"cpu": 4001}) is not None
+    assert books.headroom("q") == {"cpu": 4000}
+    assert books.headroom("r") == {"cpu": 0}
+
+
+def test_what_a_gang_does_not_ask_for_cannot_block_it() -> None:
+    books = Books({"q": queue(cap={"cpu": 1, GPU: 9999, "rdma/hca": "9999"})}, {"cpu": 1000})
+    assert books.refusal("q", {"cpu": 1000}) is None
+    books.take("q", {GPU: 20_000})
+    assert books.refusal("q", {"cpu": 1000}) is None
+    assert books.headroom("q") == {"cpu": 1000, GPU: 0, "rdma/hca": 0}
+
+
+def test_the_lowest_level_that_is_in_the_way_is_named() -> None:
+    queues = {"top": queue(cap={"cpu": 4}), "mid": queue("top", cap={"cpu": 3}), "q": queue("mid", cap={"cpu": 2})}
+    books = Books(queues, {"cpu": 100_000, GPU: 1})
+    for asked, level, left in ((5, "q", 2), (3, "q", 2)):
+        refusal = books.refusal("q", {"cpu": asked * 1000, GPU: 2})
+        assert refusal is not None
+        assert (refusal.level.name, refusal.left) == (level, {"cpu": left * 1000})
+    books.take("mid", {"cpu": 2000})
+    refusal = books.refusal("q", {"cpu": 2000})
+    assert refusal is not None
+    assert (refusal.level.name, refusal.left) == ("mid", {"cpu": 1000})
+    refusal = books.refusal("q", {GPU: 2})
+    assert refusal is not None
+    assert (refusal.level, refusal.left) == (books.root, {GPU: 1})
+
+
+def test_never_is_what_an_empty_cluster_of_any_size_would_refuse() -> None:
+    books = Books(family(), {"cpu": 1000})
+    books.take("q1", {"cpu": 9000})
+    assert books.refusal("q1", {"cpu": 5000}, idle=True) is None
+    never = books.refusal("q1", {"cpu": 6000}, idle=True)
+    assert never is not None
+    assert (never.level.name, never.left) == ("p", {"cpu": 5000})  # 9c, less what two others are guaranteed
+
+
+def test_how_many_times() -> None:
+    books = Books(family(), {"cpu": 8000, "memory": 3})
+    assert books.times("q1", {"cpu": 1500}, 100) == 2  # 8c in all, 4c kept for others
+    assert books.times("q1", {"cpu": 1500}, 1) == 1
+    assert books.times("q1", {"cpu": 10, "memory": 2}, 100) == 1
+    assert books.times("q1", {GPU: 1}, 5) == 0
+
+
+def test_a_stopped_queue_stops_those_below() -> None:
+    books = Books({"p": queue(stopped=True), "q": queue("p"), "r": queue()}, {})
+    assert [books.stopped_by(name) for name in ("p", "q", "r")] == ["p", "p", None]
+
+
+def test_charged_queues_that_are_gone_count_at_the_root() -> None:
+    books = Books({"q": queue()}, CPUS)
+    books.take("gone", {"cpu": 8000})
+    assert books.headroom("q") == {"cpu": 1000}
+    assert list(books.problems) == ["q"]
+
+
+def test_numbers_beyond_an_int64_are_exact() -> None:
+    books = Books({"q": queue(cap={"memory": str(2**63 - 1)})}, {"memory": 2**70})
+    books.take("q", {"memory": 2**63 - 3})
+    assert books.headroom("q") == {"memory": 2}
+    assert books.times("q", {"memory": 1}, 10) == 2
+    assert books.refusal("q", {"memory": 2**63}) is not None
+
+
+@pytest.mark.parametrize("bad", ["lots", "-1", "NaN", "1_000", " 5"])
+def test_a_ceiling_in_doubt_lets_nothing_through_and_a_floor_in_doubt_keeps_nothing(bad: str) -> None:
+    books = Books({"bad": queue(cap={"cpu": bad}, floor={GPU: bad}), "good": queue()}, {"cpu": 4000, GPU: 4})
+    refusal = books.refusal("bad", {"cpu": 1})
+    assert refusal is not None
+    assert refusal.level.name == "bad"
+    assert books.refusal("bad", {GPU: 4}) is None
+    assert books.headroom("good") == {"cpu": 4000, GPU: 4}
+    assert [sentence.split(":")[0] for sentence in books.problems["bad"]] == [
+        "capability of cpu",
+        f"guarantee of {GPU}",
+    ]
+    assert books.problems["good"] == []
+
+
+def test_parents_that_cannot_be() -> None:
+    queues = {
+        "orphan": queue("nobody", cap={"cpu": 1}),
+        "a": queue("b", cap={"cpu": 1}),
+        "b": queue("c"),
+        "c": queue("a"),
+        "below": queue("a"),
+        "self": queue("self"),
+        "fine": queue(),
+    }
+    books = Books(queues, CPUS)
+    above = {name: books.level(name).parent for name in queues}
+    assert {name for name, parent in above.items() if parent is books.root} == set(queues) - {"below"}
+    assert above["below"] is books.level("a")
+    assert books.problems["orphan"] == ["there is no queue nobody to be its parent; it counts as a child of the root"]
+    assert books.problems["b"] == ["its parents go in a circle (a → b → c → a); it counts as a child of the root"]
+    assert books.problems["self"] == ["its parents go in a circle (self → self); it counts as a child of the root"]
+    assert books.problems["below"] == books.problems["fine"] == []
+    assert books.refusal("below", {"cpu": 2000}) is not None  # what it hangs below still holds
+
+
+def test_guarantees_that_cannot_all_be_kept_are_said() -> None:
+    queues = {
+        "p": queue(cap={"cpu": 3}),
+        "a": queue("p", floor={"cpu": 2}),
+        "b": queue("p", floor={"cpu": 2}),
+        "c": queue(cap={GPU: 1}, floor={GPU: 2}),
+        "d": queue(),
+    }
+    books = Books(queues, {"cpu": 3000, GPU: 2})
+    assert books.problems == {
+        "p": [
+            "the guarantees of its children add up to 4 cpu, above its capability of 3 cpu",
+            "all guarantees together are 4 cpu and the cluster has 3 cpu: not all of them can be kept at once",
+        ],
+        "a": ["all guarantees together are 4 cpu and the cluster has 3 cpu: not all of them can be kept at once"],
+        "b": ["all guarantees together are 4 cpu and the cluster has 3 cpu: not all of them can be kept at once"],
+        "c": [f"its guarantee is 2 {GPU}, above its capability of 1 {GPU}"],
+        "d": [],
+    }
+    assert books.refusal("a", {"cpu": 2000}) is None
+    assert books.refusal("b", {"cpu": 2000}) is None
+    assert books.refusal("a", {"cpu": 2001}) is not None
+
+
+NAMES = ["a", "b", "c", "d", "e"]
+COUNTS = st.dictionaries(st.sampled_from(["cpu", GPU]), st.integers(0, 6), max_size=2)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> dict[str, QueueSpec]:
+    """Each queue's parent comes before it, so that the plain formulas end."""
+    return {
+        name: QueueSpec(
+            parent=draw(st.sampled_from(["", *NAMES[:i]])),
+            capability={key: f"{count}m" if key == "cpu" else count for key, count in draw(COUNTS).items()},
+            guarantee={key: f"{count}m" if key == "cpu" else count for key, count in draw(COUNTS).items()},
+        )
+        for i, name in enumerate(NAMES)
+    }
+
+
+class Formulas:
+    """The design's section "Quota", word by word."""
+
+    def __init__(self, queues: Mapping[str, QueueSpec], total: Amounts) -> None:
+        self.queues, self.total = queues, total
+        self.own: dict[str, dict[str, int]] = {name: {} for name in queues}
+
+    def read(self, written: Mapping[str, str | int], resource: str) -> int | None:
+        value = written.get(resource)
+        return None if value is None else int(str(value).removesuffix("m"))
+
+    def children(self, name: str) -> list[str]:
+        return [each for each, spec in self.queues.items() if spec.parent == name]
+
+    def floor(self, name: str, resource: str) -> int:
+        own = self.read(self.queues[name].guarantee, resource) or 0
+        return max(own, sum(self.floor(child, resource) for child in self.children(name)))
+
+    def charge(self, name: str, resource: str) -> int:
+        below = sum(self.charge(child, resource) for child in self.children(name))
+        if not name:
+            return below
+        return max(self.floor(name, resource), self.own[name].get(resource, 0) + below)
+
+    def charges(self, name: str, resource: str) -> list[tuple[int, int | None]]:
+        """(charge, ceiling) of the queue and each level above."""
+        found: list[tuple[int, int | None]] = []
+        while name:
+            found.append((self.charge(name, resource), self.read(self.queues[name].capability, resource)))
+            name = self.queues[name].parent
+        return [*found, (self.charge("", resource), self.total.get(resource, 0))]
+
+    def within(self, name: str, asks: Amounts) -> bool:
+        before = {each: self.charges(name, each) for each in asks}
+        self.take(name, asks)
+        after = {each: self.charges(name, each) for each in asks}
+        self.take(name, {each: -count for each, count in asks.items()})
+        return all(
+            asks[each] == 0 or new == old or ceiling is None or new <= ceiling
+            for each in asks
+            for (old, _), (new, ceiling) in zip(before[each], after[each], strict=True)
+        )
+
+    def take(self, name: str, asks: Amounts) -> None:
+        for each, count in asks.items():
+            self.own[name][each] = self.own[name].get(each, 0) + count
+
+
+@given(
+    queues=trees(),
+    total=COUNTS,
+    steps=st.lists(st.tuples(st.sampled_from(NAMES), COUNTS, st.booleans()), max_size=12),
+)
+def test_as_the_formulas_say(
+    queues: dict[str, QueueSpec], total: dict[str, int], steps: list[tuple[str, dict[str, int], bool]]
+) -> None:
+    books, plain = Books(queues, total), Formulas(queues, total)
+    for name, asks, forced in steps:
+        within = plain.within(name, asks)
+        refusal = books.refusal(name, asks)
+        assert (refusal is None) == within
+        if refusal is not None:
+            assert all(count < asks[each] for each, count in refusal.left.items())
+        headroom = books.headroom(name)
+        for resource, left in headroom.items():
+            assert left == 0 or plain.within(name, {resource: left})
+            assert not plain.within(name, {resource: left + 1})
+        if asks.get("cpu"):
+            times = books.times(name, asks, 4)
+            assert times == max(k for k in range(5) if plain.within(name, {r: n * k for r, n in asks.items()}))
+        if within or forced:
+            books.take(name, asks)
+            plain.take(name, asks)
+    for name in NAMES:
+        for resource in ("cpu", GPU):
+            level = books.level(name)
+            assert max(level.floor.get(resource, 0), level.inner.get(resource, 0)) == plain.charge(name, resource)
+
+
+@given(queues=trees(), total=COUNTS, taken=st.lists(st.tuples(st.sampled_from(NAMES), COUNTS), max_size=8))
+def test_what_is_guaranteed_is_there_whenever_it_is_asked(
+    queues: dict[str, QueueSpec], total: dict[str, int], taken: list[tuple[str, dict[str, int]]]
+) -> None:
+    books = Books(queues, total)
+    for name, asks in taken:
+        books.take(name, asks)
+    for name in NAMES:
+        assert books.refusal(name, books.level(name).unused()) is None
