@@ -54,11 +54,12 @@ def arguments() -> argparse.Namespace:
 class Program:
     """One run of the controller."""
 
-    def __init__(self, client: Client, journal: Journal, left: list[Record]) -> None:
+    def __init__(self, client: Client, lease_client: Client, journal: Journal, left: list[Record]) -> None:
         pod = os.environ.get("POD_NAME", "controller")
         identity = f"{pod}_{os.environ.get('POD_UID') or uuid.uuid4()}"
+        # On connections of its own: a renewal must not stand in line behind a thousand gates.
         self.election = Election(
-            client,
+            lease_client,
             namespace=os.environ.get("POD_NAMESPACE", names.SYSTEM_NAMESPACE),
             name=names.LEASE,
             identity=identity,
@@ -130,8 +131,8 @@ async def start(options: argparse.Namespace) -> None:
     """Until a signal, or until it can't go on."""
     stream, left = open_file(options.audit_file)
     journal = Journal((stream, sys.stdout.buffer), "controller", uuid.uuid4().hex)
-    async with await Client.connect(connections=CONNECTIONS) as client:
-        program = Program(client, journal, left.intents)
+    async with await Client.connect(connections=CONNECTIONS) as client, await Client.connect(connections=2) as lease:
+        program = Program(client, lease, journal, left.intents)
         health = await serve_health(program, options.health_host, options.health_port)
         work = asyncio.create_task(program.run())
         for number in (signal.SIGTERM, signal.SIGINT):
