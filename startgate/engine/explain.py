@@ -117,7 +117,8 @@ def _cluster(books: Books, queue: str, now: Refusal, asks: Amounts) -> Verdict:
     named = in_use or list(now.left)
     part = {each: asks[each] for each in named}
     kept = books.kept(queue, books.root)
-    alone = all(asks[each] + kept.get(each, 0) <= total.get(each, 0) for each in named)
+    at_rest = books.headroom(queue, idle=True)
+    alone = all(asks[each] <= at_rest.get(each, 0) for each in named)
     facts = {"asks": show(part), "used": _bare(used, named), "total": _bare(total, named)}
     if in_use:
         until = "enough of them end or nodes are added" if alone else "nodes are added"

@@ -82,11 +82,14 @@ class Books:
                 if not rise:
                     break
 
-    def headroom(self, queue: str) -> dict[str, int]:
-        """What one more gang could ask for and be within quota, in each resource with a ceiling on the way up."""
+    def headroom(self, queue: str, *, idle: bool = False) -> dict[str, int]:
+        """What one more gang could ask for and be within quota, in each resource with a ceiling on the way up.
+
+        With `idle`: if nothing ran at all.
+        """
         level = self.level(queue)
         resources = {resource for each in level.path() for resource in each.ceiling}
-        return {resource: _left(level, resource, self.root, idle=False) for resource in sorted(resources)}
+        return {resource: _left(level, resource, self.root, idle=idle) for resource in sorted(resources)}
 
     def use(self, level: Level) -> dict[str, int]:
         """What runs in this queue and in those below it."""
