@@ -6,7 +6,7 @@ hand; an index follows the store, change by change, and can be thrown away and b
 phases or of what will be decided.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from startgate.engine.cluster import Cluster
 from startgate.engine.observe import template_shape
@@ -88,13 +88,6 @@ class Cache:
     def queue(self, name: str) -> Queue | None:
         """The Queue of this name."""
         return self.queues.store.get(name)
-
-    def gangs_left(self) -> Iterator[Gang]:
-        """Gang objects whose owner isn't held any more."""
-        for gang in self.gangs.store:
-            owner = gang.metadata.controller
-            if owner is None or owner.uid not in self.groups:
-                yield gang
 
     def touch(self, uid: str) -> None:
         """This owner's group is to be looked at again."""

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
+import msgspec
+
 from controller import statuses
 from controller.cache import Cache
 from controller.gangs import pause_after
@@ -191,7 +193,8 @@ class Flights:
         if not alone:
             await self._record(state)
         await self._lift(state, pods)
-        state.admission = admission
+        if alone:
+            state.unrecorded = admission
         self._journal.settle(intent, DONE, at=self._clock())
 
     async def _follow(self, state: State, go: Go) -> None:
@@ -259,7 +262,6 @@ class Flights:
         assert state.flight and state.flight.admission
         intent = self._intent(state, Decision.RESUME, state.flight.admission.id, go)
         await self._record(state)
-        state.admission = state.flight.admission
         await self._resume_again(state)
         self._journal.settle(intent, DONE, at=self._clock())
 
@@ -287,25 +289,23 @@ class Flights:
     async def _forget(self, state: State) -> None:
         """Takes a record off that no longer holds: the gang waits again, with its age."""
         taken_back = state.facts.parked_as == Code.NOT_BOUND_IN_TIME
-        state.admission = None
+        state.unrecorded = None
         state.whole, state.lost_at, state.refused = False, None, None
-        if state.record is None and not taken_back:
-            return
-        assert state.flight is not None
-        spec, status = statuses.compose(state, self._clock())
-        if taken_back:
-            status.taken_back += 1
-            status.not_before = pause_after(status.taken_back, self._clock())
-        await self._write(state, spec, status)
+
+        def compose() -> statuses.Said:
+            spec, status = statuses.compose(state, self._clock())
+            status.admission = msgspec.UNSET
+            if taken_back:
+                status.taken_back += 1
+                status.not_before = pause_after(status.taken_back, self._clock())
+            return spec, status
+
+        await statuses.write(self._writes, state, compose)
 
     # --- the Gang -----------------------------------------------------------------------------------------------
 
     async def _record(self, state: State) -> None:
-        spec, status = statuses.compose(state, self._clock())
-        await self._write(state, spec, status)
-
-    async def _write(self, state: State, spec: Any, status: Any) -> None:
-        await write_gang(self._writes, state, spec, status)
+        await statuses.write(self._writes, state, lambda: statuses.compose(state, self._clock()))
 
     def _intent(self, state: State, decision: Decision, key: str, go: Go | None = None) -> Record:
         facts, why = state.facts, state.standing.reason
@@ -322,17 +322,6 @@ class Flights:
             message=why.message if why else "",
             seen={"pods": go.count, **go.numbers} if go else None,
         )
-
-
-async def write_gang(writes: Writes, state: State, spec: Any, status: Any) -> None:
-    """Creates or patches the Gang so that it says this; a Gang left from an older owner goes first."""
-    if state.stale is not None:
-        await writes.delete_gang(state.stale)
-        state.stale = None
-    if state.record is None:
-        state.record = await writes.create_gang(state.facts.namespace, statuses.birth(state, spec, status))
-    elif patch := statuses.changes(state.record, spec, status):
-        state.record = await writes.patch_gang(state.record, patch)
 
 
 def _assigned(pods: tuple[Pod, ...], go: Go) -> Iterator[tuple[str, str]]:

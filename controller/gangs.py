@@ -162,13 +162,12 @@ class Gangs:
     def _restand(self, state: State, now: float) -> None:
         facts = state.facts
         if state.record is not None and isinstance(state.record.status.admission, Admission):
-            # The record rules. Without one, memory may have what the next write of the Gang will record.
-            state.admission = state.record.status.admission
+            state.unrecorded = None
         admission = (state.flight and state.flight.admission) or state.admission
         state.standing = _stand(facts, admission, state.lost_at, _pause(state, now), now)
         if state.standing.do is Do.ADOPT and not state.flight:
             slots = max(facts.minimum, facts.past)
-            state.admission = Admission(id=f"found-{facts.owner_uid}", at=rfc3339(now), slots=slots)
+            state.unrecorded = Admission(id=f"found-{facts.owner_uid}", at=rfc3339(now), slots=slots)
             state.standing = _stand(facts, state.admission, state.lost_at, None, now)
         self._mark_loss(state, now)
         times = (state.standing.deadline, _not_before(state), state.retry_at)

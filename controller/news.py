@@ -15,7 +15,6 @@ import msgspec
 
 from controller import statuses
 from controller.cache import Cache
-from controller.flights import write_gang
 from controller.gangs import Gangs
 from controller.state import State
 from controller.writes import NotLeadingError, Writes
@@ -148,9 +147,9 @@ class News:
                 self._due[state.uid] = (self._clock() + 1.0, state, None, state.phase)
                 return
         before = state.record.status.reason if state.record else ""
-        await write_gang(self._writes, state, spec, status)
-        if status.phase in TOLD and status.reason != before:
-            self._event(state, status.reason, status.message)
+        said = await statuses.write(self._writes, state, lambda: statuses.compose(state, self._clock()))
+        if said is not None and said.phase in TOLD and said.reason != before:
+            self._event(state, said.reason, said.message)
 
     def _event(self, state: State, code: str, message: str) -> None:
         facts = state.facts

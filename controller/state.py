@@ -4,6 +4,8 @@ Small on purpose, and rebuilt from the objects after a restart: all of it is eit
 be lost without harm (promise 6).
 """
 
+import asyncio
+
 import msgspec
 
 from startgate.engine.lifecycle import Do, Grant, Standing
@@ -42,8 +44,10 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     """The Gang object, if it is of this owner."""
     stale: Gang | None = None
     """A Gang of the same name, left from another owner: to be deleted."""
-    admission: Admission | None = None
-    """The record's, or one that the record will have with its next write (a gang of one; pods found past the gate)."""
+    unrecorded: Admission | None = None
+    """An admission that the Gang will have with its next write: of a gang of one, or of pods found past the gate."""
+    writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    """Held while its Gang is written, so that two writes never start from the same version."""
     flight: Flight | None = None
     standing: Standing
     verdict: Stay | None = None
@@ -63,6 +67,12 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     def key(self) -> str:
         """ "namespace/name" of the Gang."""
         return self.facts.key
+
+    @property
+    def admission(self) -> Admission | None:
+        """The one that holds: the record's, else one that is about to be recorded."""
+        written = self.record.status.admission if self.record else None
+        return written if isinstance(written, Admission) else self.unrecorded
 
     @property
     def phase(self) -> Phase:

@@ -1,16 +1,17 @@
 """What stands in a Gang: composed from a state, and written only when there is news.
 
-`compose` is pure. `changes` is the merge patch from what is there to what should be. What always holds: a Gang's phase,
-reason and message are those of the same instant; the transitions list each change of phase once; an admission is never
-dropped by a status write that doesn't mean to.
+`compose` and `changes` are pure; `changes` is the merge patch from what is there to what should be. What always holds: a
+Gang's phase, reason and message are those of the same instant; the transitions list each change of phase once; an
+admission is never dropped by a status write that doesn't mean to.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from controller.state import State
+from controller.writes import Writes
 from startgate.engine.lifecycle import steps
 from startgate.model import names
 from startgate.model.gang import Admission, Counts, Gang, GangSpec, GangStatus, Phase, Transition
@@ -22,7 +23,10 @@ from startgate.model.resources import PODS, Amounts
 MOST_TRANSITIONS: Final = 10
 
 
-def compose(state: State, now: float) -> tuple[GangSpec, GangStatus]:
+Said: TypeAlias = tuple[GangSpec, GangStatus]
+
+
+def compose(state: State, now: float) -> Said:
     """The Gang as it should be read now."""
     facts = state.facts
     old = state.record.status if state.record else GangStatus()
@@ -56,6 +60,25 @@ def compose(state: State, now: float) -> tuple[GangSpec, GangStatus]:
         transitions=transitions,
     )
     return spec, status
+
+
+async def write(writes: Writes, state: State, compose_now: Callable[[], Said]) -> GangStatus | None:
+    """Creates or patches the Gang so that it says what is composed at that moment; what was written, or None.
+
+    A Gang left from an older owner of the name goes first.
+    """
+    async with state.writing:
+        if state.stale is not None:
+            await writes.delete_gang(state.stale)
+            state.stale = None
+        spec, status = compose_now()
+        if state.record is None:
+            state.record = await writes.create_gang(state.facts.namespace, birth(state, spec, status))
+        elif patch := changes(state.record, spec, status):
+            state.record = await writes.patch_gang(state.record, patch)
+        else:
+            return None
+        return status
 
 
 def birth(state: State, spec: GangSpec, status: GangStatus) -> dict[str, Any]:
