@@ -1,6 +1,6 @@
 """What stands in a Gang: composed from a state, and written only when there is news.
 
-`compose` and `changes` are pure; `changes` is the merge patch from what is there to what should be. What always holds: a
+`compose` and `changes` are pure; `changes` is the merge patch from what is there to what should be. Always holds: a
 Gang's phase, reason and message are those of the same instant; the transitions list each change of phase once; an
 admission is never dropped by a status write that doesn't mean to.
 """
