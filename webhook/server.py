@@ -93,6 +93,21 @@ class Connection(web.RequestHandler):
             self._late = self._loop.call_later(self._listener.limits.header_seconds, self._header_late)
         super().data_received(data)
 
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Without a traceback in the log for what isn't HTTP: anybody could fill the log with it."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        metrics.REJECTED.labels(str(status)).inc()
+        response = web.Response(status=status, text=message)
+        response.force_close()
+        return response
+
     def begin(self) -> None:
         """A request's header is here, and its handler begins."""
         self.busy = True
@@ -166,7 +181,7 @@ class Listener:
         await self._manager.shutdown(seconds)
 
     async def body(self, request: web.BaseRequest) -> bytes:
-        """The whole body. HTTPException (408, 413, 415) if a limit is broken."""
+        """The whole body. HTTPException (400, 408, 413, 415) if it is none, or a limit is broken."""
         if "Content-Encoding" in request.headers:
             raise web.HTTPUnsupportedMediaType(text="Send the body as it is, without Content-Encoding.\n")
         length = request.content_length
@@ -178,6 +193,9 @@ class Listener:
                     return await request.read()
                 async with self._large:
                     return await request.read()
+        except (web.RequestPayloadError, ConnectionError) as error:  # the latter: it went away
+            request.protocol.close()
+            raise web.HTTPBadRequest(text=f"The body can't be read: {error}\n") from error
         except TimeoutError:
             request.protocol.close()
             raise web.HTTPRequestTimeout(
