@@ -1,0 +1,169 @@
+"""`kubectl gang why`: the one answer to "why doesn't it start?", and where there is no Gang, why there is none.
+
+The sentence is the Gang's own, word for word; nothing here has an opinion of its own about quota or nodes.
+"""
+
+import time
+from typing import Final
+
+from startgate.cli import connect, output
+from startgate.cli.failure import NOT_FOUND, USAGE, VerbError, no_such_kind
+from startgate.cli.views import Document, GangView, view, waited
+from startgate.kube.client import Client
+from startgate.kube.errors import ApiError
+from startgate.kube.kinds import GANGS, JOBS, Kind, T
+from startgate.model import names
+from startgate.model.gang import Phase
+from startgate.model.objects import Job, condition
+
+JOB: Final = frozenset({"job", "jobs", "job.batch", "jobs.batch"})
+GANG: Final = frozenset({"gang", "gangs", "gg", f"gang.{names.GROUP}", f"gangs.{names.GROUP}"})
+
+
+class Answer(Document):
+    """The document of `why`. Without a Gang, `message` says why there is none."""
+
+    namespace: str
+    job: str | None
+    gang: GangView | None
+    message: str
+
+
+class Asked(Document):
+    """What the command line named: a Job, a Gang, or a name that may be of either."""
+
+    job: str | None
+    gang: str | None
+
+
+def asked(text: str) -> Asked:
+    """Reads NAME, job/NAME or gang/NAME."""
+    kind, slash, name = text.rpartition("/")
+    if not name or "/" in kind or (slash and kind not in JOB | GANG):
+        raise VerbError(USAGE, f"why takes NAME, job/NAME or gang/NAME, and {text!r} is none of them.")
+    return Asked(job=None if kind in GANG else name, gang=None if kind in JOB else name)
+
+
+async def read(target: connect.Target, namespace: str | None, wanted: Asked) -> Answer:
+    """The answer; VerbError where there is nothing to say anything about."""
+    async with connect.connected(target) as client:
+        where = namespace or client.namespace
+        candidates = [names.gang_of_job(wanted.job)] if wanted.job else []
+        candidates += [wanted.gang] if wanted.gang else []
+        for name in candidates:
+            if gang := await _find(client, GANGS, name, where):
+                found = view(gang)
+                job = found.owner.name if found.owner and found.owner.kind == "Job" else None
+                return Answer(namespace=where, job=job, gang=found, message=found.message)
+        if wanted.job and (owner := await _find(client, JOBS, wanted.job, where)):
+            return Answer(namespace=where, job=wanted.job, gang=None, message=unseen(owner))
+    what = " or ".join(kind for kind, name in (("Job", wanted.job), ("Gang", wanted.gang)) if name)
+    raise VerbError(
+        NOT_FOUND,
+        f"There is no {what} named {wanted.job or wanted.gang} in namespace {where}; "
+        "kubectl gang list -A shows all gangs, -n chooses a namespace.",
+    )
+
+
+def unseen(job: Job) -> str:
+    """Why a Job has no Gang."""
+    name = job.metadata.name
+    queue = job.metadata.labels.get(names.QUEUE) or job.spec.template.metadata.labels.get(names.QUEUE)
+    ended = next((kind for kind in ("Complete", "Failed") if _is_true(job, kind)), None)
+    if ended is not None:
+        return f"Job {name} has ended ({ended}) and has no Gang; there is nothing that it waits for"
+    if queue is None:
+        return (
+            f"Job {name} has no label {names.QUEUE}, so Startgate leaves it alone and kube-scheduler places its pods "
+            "one by one; label it with the name of a queue to have them start together"
+        )
+    return (
+        f"Job {name} asks for queue {queue} and has no Gang yet; the controller makes one as soon as it sees the Job, "
+        f"so if this stays, look at Deployment {names.CONTROLLER_ACCOUNT} in namespace {names.SYSTEM_NAMESPACE}"
+    )
+
+
+def show(answer: Answer) -> None:
+    """As sentences and facts."""
+    gang = answer.gang
+    if gang is None:
+        output.line(answer.message)
+        return
+    now = time.time()
+    owner = f"{gang.owner.kind} {gang.owner.name}" if gang.owner else f"Gang {gang.name}"
+    style = output.STYLES.get(gang.phase, "")
+    reason = f": {gang.reason}" if gang.reason and gang.reason != gang.phase else ""
+    output.line(f"{owner} in namespace {gang.namespace} is {gang.phase}{reason}", style)
+    if gang.message:
+        output.line(f"  {gang.message}")
+    output.line("")
+    output.facts(
+        [
+            ("Gang", gang.name),
+            ("Queue", gang.queue),
+            ("Priority", str(gang.priority)),
+            ("Pods", _pods(gang)),
+            ("Missing", ", ".join(f"{resource} {amount}" for resource, amount in gang.shortage.items())),
+            ("Since", _since(gang, now)),
+            ("Admitted", _admitted(gang)),
+            ("Taken back", _taken_back(gang)),
+            ("Conditions", ", ".join(f"{each.type}={each.status}" for each in gang.conditions)),
+            *_history(gang),
+        ]
+    )
+
+
+def _pods(gang: GangView) -> str:
+    counts = gang.counts
+    parts = [f"{gang.bound or f'0/{gang.pods}'} bound"]
+    parts += [f"{counts.gated} at the gate"] if counts.gated else []
+    parts += [f"{counts.pending} past it without a node"] if counts.pending else []
+    parts += [f"{counts.terminating} terminating"] if counts.terminating else []
+    return f"{', '.join(parts)}; at least {gang.min_available} start together"
+
+
+def _since(gang: GangView, now: float) -> str:
+    seconds = waited(gang, now)
+    return "" if seconds is None else f"{gang.since} ({output.age(seconds)} ago)"
+
+
+def _admitted(gang: GangView) -> str:
+    made = gang.admission
+    if made is None:
+        return ""
+    gathering = ", its pods are being made" if made.gathering else ""
+    return f"{made.at} for {made.slots} pods{gathering} (audit id {made.id})"
+
+
+def _taken_back(gang: GangView) -> str:
+    if not gang.taken_back:
+        return ""
+    later = f"; not tried again before {gang.not_before}" if gang.not_before else ""
+    return f"{gang.taken_back} times{later}"
+
+
+def _history(gang: GangView) -> list[tuple[str, str]]:
+    return [
+        (
+            "History" if number == 0 else "",
+            f"{each.at}  {each.phase}{f' ({each.reason})' if each.reason and each.reason != each.phase else ''}",
+        )
+        for number, each in enumerate(gang.transitions)
+        if len(gang.transitions) > 1 or each.phase != Phase.WAITING
+    ]
+
+
+def _is_true(job: Job, kind: str) -> bool:
+    found = condition(job.status.conditions, kind)
+    return found is not None and found.status == "True"
+
+
+async def _find(client: Client, kind: Kind[T], name: str, namespace: str) -> T | None:
+    try:
+        return await client.get(kind, name, namespace)
+    except ValueError:  # no name that an object could have
+        return None
+    except ApiError as error:
+        if error.not_found and not no_such_kind(error):
+            return None
+        raise
