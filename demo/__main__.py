@@ -1,0 +1,114 @@
+"""`python -m demo [--keep]`: the whole story on a real control plane of this machine.
+
+The last line is `demo: N checks passed, M failed`; exit status 0 only if something was shown and all of it held.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from demo import work
+from demo.checks import Checks
+from demo.screen import Screen
+from demo.stage import Stage, StoryError
+from demo.story import CHAPTERS
+from localcluster import build
+from localcluster.cluster import Cluster
+from localcluster.deploy import Startgate
+from localcluster.errors import ClusterError
+from startgate.kube.errors import KubeError
+
+KUBERNETES: Final = os.environ.get("KUBERNETES", build.NEWEST)
+
+
+async def tell(screen: Screen, checks: Checks, *, keep: bool) -> None:
+    """Brings the cluster up and plays all chapters; what went wrong becomes a failed check."""
+    folder = directory() if keep else None
+    try:
+        async with Cluster.start(kubernetes=KUBERNETES, nodes=work.NODES, dir=folder, progress=screen.note) as cluster:
+            screen.note(f"etcd, kube-apiserver, kube-controller-manager and kube-scheduler {KUBERNETES} are up.")
+            startgate = await Startgate.install(cluster)
+            await startgate.up()
+            screen.note("Startgate is installed: manifests/ applied, its webhook and its controller run.")
+            try:
+                async with Stage.open(cluster, startgate, screen, checks) as stage:
+                    await stage.apply(*work.setting(), admin=True)
+                    await stage.until("Eve's rights", lambda: may_edit(stage))
+                    for chapter in CHAPTERS:
+                        await chapter(stage)
+            finally:
+                if keep:
+                    cluster.detach()
+    except (StoryError, ClusterError, KubeError) as problem:
+        screen.claim(checks.claim("the story goes on to its end", False, str(problem)))
+        if not keep:
+            screen.note("To look into it: make demo KEEP=1")
+
+
+async def may_edit(stage: Stage) -> bool:
+    """Whether RBAC has taken effect, that of the Gangs included (it is aggregated into the role `edit`)."""
+    asked = [("create", "jobs"), ("get", "gangs.startgate.dev")]
+    answers = [(await stage.kubectl("auth", "can-i", *what, "-n", work.EVAL))[1] for what in asked]
+    return answers == ["yes", "yes"]
+
+
+def directory() -> Path:
+    """Where a cluster that stays up keeps its files."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "startgate" / "demo"
+
+
+def kept(screen: Screen) -> None:
+    """What to do with a cluster that stays up."""
+    folder = directory()
+    commands = Path(sys.executable).parent
+    screen.say("The cluster stays up, and Startgate with it. To use it:")
+    screen.blank()
+    screen.lines([f"  export KUBECONFIG={folder / 'kubeconfig'}", f"  export PATH={commands}:$PATH"])
+    screen.say("Three things to try:")
+    screen.blank()
+    screen.lines(
+        [
+            "  kubectl get queues,gangs -A                      # who has what, who waits and why",
+            f"  kubectl gang why job/impatient -n {work.EVAL}      # the sentence",
+            f"  kubectl delete job notebook -n {work.OTHERS}    # a GPU comes free: see the gang start",
+        ]
+    )
+    screen.say("To stop it:")
+    screen.blank()
+    screen.lines([f"  {shutil.which('python') or sys.executable} -m localcluster down --dir {folder}"])
+
+
+def main() -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description="Startgate's story on a real control plane.")
+    parser.add_argument("--keep", action="store_true", help="leave the cluster and Startgate up")
+    options = parser.parse_args()
+    screen, checks = Screen(), Checks()
+    began = time.monotonic()
+    screen.say(
+        f"""Startgate's demo. It starts a real Kubernetes {KUBERNETES} control plane on this machine. Only the nodes
+        are made up: kwok plays their kubelets, so pods run without containers. The first time, the programs are built,
+        which takes some minutes."""
+    )
+    try:
+        asyncio.run(tell(screen, checks, keep=options.keep))
+    except KeyboardInterrupt:
+        screen.say("Stopped; nothing is left running.")
+        return 130
+    screen.chapter(7, "All claims")
+    screen.ending(checks)
+    if options.keep:
+        kept(screen)
+    screen.say(f"It took {time.monotonic() - began:.0f} s.")
+    screen.lines([checks.closing])
+    return 0 if checks.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

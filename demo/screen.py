@@ -1,0 +1,114 @@
+"""What the demo prints: for a terminal, and as readable in the log of a CI run.
+
+Never wider than 100 columns. Colour only where the terminal has it; nothing is said by colour alone.
+"""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from demo.checks import Checks, Claim
+
+WIDEST: Final = 100
+
+
+class Screen:
+    """Prints; holds nothing but the console."""
+
+    def __init__(self) -> None:
+        probe = Console()
+        width = min(WIDEST, probe.width) if probe.is_terminal else WIDEST
+        self._console = Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+        self._after_claim = False
+
+    def chapter(self, number: int, title: str) -> None:
+        """A headline."""
+        self._console.print()
+        self._console.print(Rule(f" {number}. {title} ", style="bold cyan", align="left", characters="─"))
+
+    def say(self, text: str) -> None:
+        """A paragraph; line breaks and indentation of the source don't count."""
+        self._after_claim = False
+        self._console.print()
+        self._console.print(Text(" ".join(text.split())))
+
+    def note(self, text: str) -> None:
+        """A line of progress."""
+        self._after_claim = False
+        self._console.print(Text(f"  · {text}", style="dim"))
+
+    def command(self, line: str, output: str = "", *, user: str = "") -> None:
+        """A command and what it answered, word for word (long lines are folded)."""
+        self._after_claim = False
+        self._console.print()
+        who = f"({user}) " if user else ""
+        self._console.print(Text.assemble((f"  {who}$ ", "dim"), (line, "bold")), overflow="fold")
+        self._block(output.rstrip().splitlines())
+
+    def manifest(self, text: str, marked: str = "") -> None:
+        """YAML; lines that have `marked` in them stand out."""
+        for line in text.rstrip().splitlines():
+            hit = bool(marked) and marked in line
+            self._console.print(
+                Text.assemble(("  + " if hit else "  │ ", "dim"), (line, "bold green" if hit else "")), overflow="fold"
+            )
+
+    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Rows under headings."""
+        self._after_claim = False
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+        for heading in headings:
+            table.add_column(Text(heading), overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))
+        self._console.print()
+        indented = Table.grid()
+        indented.add_column(width=2)
+        indented.add_column()
+        indented.add_row("", table)
+        self._console.print(indented)
+
+    def claim(self, claim: Claim) -> None:
+        """A tick, or FAILED."""
+        if not self._after_claim:
+            self._console.print()
+        self._mark(claim)
+        if claim.seen:
+            self._block([claim.seen], indent="    ")
+        self._after_claim = True
+
+    def ending(self, checks: Checks) -> None:
+        """All claims once more."""
+        self._console.print()
+        for claim in checks.claims:
+            self._mark(claim)
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Lines that are to be copied: never folded."""
+        for line in lines:
+            self._console.print(line, soft_wrap=True)
+
+    def blank(self) -> None:
+        """An empty line."""
+        self._console.print()
+
+    def _mark(self, claim: Claim) -> None:
+        mark = ("  ✓ ", "bold green") if claim.holds else ("  ✗ FAILED: ", "bold red")
+        first, *rest = textwrap.wrap(claim.sentence, self._console.width - len(mark[0]))
+        self._console.print(Text.assemble(mark, first))
+        for line in rest:
+            self._console.print(" " * 4 + line)
+
+    def _block(self, lines: Iterable[str], indent: str = "  ") -> None:
+        for line in lines:
+            parts = textwrap.wrap(line, self._console.width - len(indent) - 2, break_on_hyphens=False) or [""]
+            if len(parts) == 1:
+                parts = [line.rstrip()]
+            for part in parts:
+                self._console.print(Text(f"{indent}{part}", style="dim" if len(indent) > 2 else ""), overflow="fold")

@@ -1,0 +1,47 @@
+"""Chapter 6: the books. What must hold of all that went before, read once more from the API server and its own log."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from demo import work
+from demo.stage import Stage
+from startgate.kube.kinds import JOBS
+from startgate.model import names
+
+CONTROLLER = f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{names.CONTROLLER_ACCOUNT}"
+
+
+async def play(stage: Stage) -> None:
+    """Changes nothing."""
+    stage.screen.chapter(6, "The books")
+    jobs = await stage.client.list_all(JOBS, work.EVAL)
+    failed = {job.metadata.name: job.status.failed for job in jobs if job.status.failed}
+    stage.claim(
+        "no Job had a failure counted, for all the waiting and killing",
+        bool(jobs) and not failed,
+        f"{len(jobs)} Jobs of {work.EVAL}; failed: {failed or 'none'}",
+    )
+    lifters = patches(stage.cluster.audit_log)
+    stage.claim(
+        "by the API server's audit log, the controller alone has changed pods of the team",
+        lifters[CONTROLLER, True] > 0 and {who for who, taken in lifters if taken} == {CONTROLLER},
+        f"{lifters[CONTROLLER, True]} patches by the controller's ServiceAccount were taken; "
+        f"{lifters[work.USER, False]} by {work.USER} was refused",
+    )
+
+
+def patches(audit_log: Path) -> Counter[tuple[str, bool]]:
+    """How many patches and updates of the team's pods themselves there were, by user and whether they were taken."""
+    counts: Counter[tuple[str, bool]] = Counter()
+    for line in audit_log.read_text().splitlines():
+        event = json.loads(line)
+        about = event.get("objectRef", {})
+        if event["verb"] not in ("patch", "update") or event.get("stage") != "ResponseComplete":
+            continue
+        if (about.get("resource"), about.get("namespace")) == ("pods", work.EVAL) and not about.get("subresource"):
+            taken = event.get("responseStatus", {}).get("code", 500) < 300
+            if event["user"]["username"].startswith("system:serviceaccount:kube-system:"):
+                continue  # the Job controller takes its finalizer off
+            counts[event["user"]["username"], taken] += 1
+    return counts
