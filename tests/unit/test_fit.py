@@ -1,6 +1,6 @@
 """Room on nodes: exact for pods of one kind, all or none for several, and packed so that whole nodes stay free."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from startgate.engine.fit import MOST, Room
@@ -9,6 +9,8 @@ from startgate.model.pods import Shape
 from startgate.model.quantity import LARGEST
 from startgate.model.taints import Taint, Toleration
 from tests.unit.worlds import GPU, cluster, node, shape
+
+UNHURRIED = settings(deadline=None)  # the machine may be busy with other things
 
 
 def placed(placement: Placement) -> dict[str, int]:
@@ -138,6 +140,7 @@ def test_empty_and_free() -> None:
 AMOUNTS = st.integers(0, 6)
 
 
+@UNHURRIED
 @given(
     nodes=st.lists(st.tuples(AMOUNTS, AMOUNTS, st.integers(0, 5)), min_size=1, max_size=6),
     on_them=st.lists(st.tuples(st.integers(0, 5), AMOUNTS, AMOUNTS), max_size=6),
@@ -169,6 +172,7 @@ def test_identical_pods_fit_exactly_as_often_as_one_by_one(
     )
 
 
+@UNHURRIED
 @given(st.data())
 def test_numbers_stay_right_while_pods_come_and_go(data: st.DataObject) -> None:
     held = cluster(*(node(f"n{i}", cpu=str(i), memory=f"{2 * i}Gi", gpu=str(i % 2)) for i in range(1, 8)))

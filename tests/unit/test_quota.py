@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from startgate.engine.quota import Books
@@ -12,6 +12,7 @@ from startgate.model.queue import QueueSpec
 from startgate.model.resources import Amounts
 from tests.unit.worlds import GPU
 
+UNHURRIED = settings(deadline=None)  # the machine may be busy with other things
 CPUS = {"cpu": 9000}
 
 
@@ -236,6 +237,7 @@ class Formulas:
             self.own[name][each] = self.own[name].get(each, 0) + count
 
 
+@UNHURRIED
 @given(
     queues=trees(),
     total=COUNTS,
@@ -267,6 +269,7 @@ def test_as_the_formulas_say(
             assert max(level.floor.get(resource, 0), level.inner.get(resource, 0)) == plain.charge(name, resource)
 
 
+@UNHURRIED
 @given(queues=trees(), total=COUNTS, taken=st.lists(st.tuples(st.sampled_from(NAMES), COUNTS), max_size=8))
 def test_what_is_guaranteed_is_there_whenever_it_is_asked(
     queues: dict[str, QueueSpec], total: dict[str, int], taken: list[tuple[str, dict[str, int]]]
