@@ -49,6 +49,8 @@ class Figures(msgspec.Struct, kw_only=True):
     unbound_gangs: int
     """With no pod bound when the trial ended."""
     lost_pods: int
+    watches_ended: int
+    """How often the API server ended the bench's watch, and so delayed what it saw."""
     failures: list[str]
     """Requests of the bench that failed."""
     cpu: Cpu
@@ -87,6 +89,7 @@ def figures(
         stuck_gangs=sum(_stuck(gang) for gang in gangs),
         unbound_gangs=sum(not gang.bound for gang in gangs),
         lost_pods=trial.lost,
+        watches_ended=trial.watches_ended,
         failures=trial.failures,
         cpu=cpu,
         cpu_settled=settled,

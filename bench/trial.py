@@ -78,6 +78,7 @@ class Trial:
         self.all_ended: float | None = None
         self.lost = 0
         """Pods that were gone before their end."""
+        self.watches_ended = 0
         self.failures: list[str] = []
         self._client = client
         self._patches: asyncio.Queue[tuple[str, object, Patch]] = asyncio.Queue()
@@ -138,23 +139,24 @@ class Trial:
     async def _watch(self) -> None:
         path = kinds.PODS.path(NAMESPACE)
         listed = msgspec.json.decode(await self._client.request("GET", path, query={"limit": "1"}), type=_List)
-        query = {
-            "watch": "true",
-            "resourceVersion": listed.metadata.resource_version,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": "3600",
-        }
+        version = listed.metadata.resource_version
         events = msgspec.json.Decoder(_Event)
         pods = msgspec.json.Decoder(_Pod)
-        async with self._client.stream(path, query=query, idle=QUIET) as lines:
-            self._watching.set()
-            async for line in lines:
-                event = events.decode(line)
-                if event.type == "ERROR":
-                    raise RuntimeError(f"The watch of pods failed: {status_of(event.object).message}")
-                if event.type != "BOOKMARK":
-                    self._see(event.type, pods.decode(event.object))
-        raise RuntimeError("The API server ended the watch of pods in the middle of a trial.")
+        while True:
+            query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
+            async with self._client.stream(path, query=query, idle=QUIET) as lines:
+                self._watching.set()
+                async for line in lines:
+                    event = events.decode(line)
+                    if event.type == "ERROR":
+                        raise RuntimeError(f"The watch of pods failed: {status_of(event.object).message}")
+                    pod = pods.decode(event.object)
+                    version = pod.metadata.resource_version
+                    if event.type != "BOOKMARK":
+                        self._see(event.type, pod)
+            # The API server ends a watch that keeps it waiting, as it may where cores are few. Nothing is missed by
+            # going on where it ended.
+            self.watches_ended += 1
 
     def _see(self, change: str, pod: _Pod) -> None:
         owners = pod.metadata.owner_references
