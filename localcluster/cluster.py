@@ -115,7 +115,7 @@ class Cluster:
 
     @property
     def audit_log(self) -> Path:
-        """One JSON line for each write that the API server has answered."""
+        """One JSON line for each write that the API server has answered, and for each request of our programs."""
         return self._plane.audit_log
 
     @property

@@ -20,18 +20,21 @@ from localcluster import kubeconfig
 from localcluster.pki import Authority
 from localcluster.ports import LOOPBACK
 from localcluster.processes import Command
+from startgate.model import names
 
 STAGES = Path(__file__).parent / "stages"
 
 # kube-apiserver would wait a minute for its watchers to go.
 PATIENCE = {"kube-apiserver": 2.0}
 
-# Only writes are of interest (webhooks leave their auditAnnotations there), and leases are noise.
+# Only writes are of interest (webhooks leave their auditAnnotations there), and leases are noise. Of our own programs
+# everything is, so that their rights can be held against what they do.
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [
+        {"level": "Metadata", "userGroups": [f"system:serviceaccounts:{names.SYSTEM_NAMESPACE}"]},
         {"level": "None", "resources": [{"group": "coordination.k8s.io"}]},
         {"level": "None", "verbs": ["get", "list", "watch"]},
         {"level": "Metadata"},
