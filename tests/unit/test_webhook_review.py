@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -321,3 +322,9 @@ def test_priorities_are_those_of_the_admission_plugin() -> None:
     assert priority_of("x", classes) is None
     assert priority_of("", classes) == 7, "of several defaults the lowest"
     assert priority_of("", classes[:1]) == 0
+
+
+def test_the_reference_names_every_refusal() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "webhook.md").read_text()
+    for refusal in Refusal:
+        assert f"`{refusal}`" in text, refusal
