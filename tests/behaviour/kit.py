@@ -43,7 +43,21 @@ WITHIN: Final = 30.0
 """Seconds that a test waits for what must happen: far more than it takes, since machines are busy at times."""
 
 CONTROLLER: Final = f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{names.CONTROLLER_ACCOUNT}"
+READS: Final = frozenset({"get", "list", "watch"})
 SIMULATE: Final = "simulate.startgate.dev"
+
+ASIDE: Final = Node(
+    name="aside",
+    cpu="1",
+    gpus=0,
+    labels={"aside": "yes"},
+    taints=[{"key": "aside", "value": "yes", "effect": "NoSchedule"}],
+)
+"""A node for a gang that shows that decisions go on, while nothing must happen to another."""
+
+ON_ASIDE: Final[Manifest] = {"nodeSelector": {"aside": "yes"}, "tolerations": [{"operator": "Exists"}]}
+ON_N1: Final[Manifest] = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
+"""Fields of a pod's spec."""
 
 
 def pod_spec(*, cpu: str = "1", memory: str = "", gpu: int = 0, gates: tuple[str, ...] = (), **spec: Any) -> Manifest:
@@ -53,7 +67,7 @@ def pod_spec(*, cpu: str = "1", memory: str = "", gpu: int = 0, gates: tuple[str
     limits = {"limits": {GPU: gpu}} if gpu else {}
     container = {"name": "main", "image": "example.invalid/main", "resources": {"requests": asked, **limits}}
     behind = {"schedulingGates": [{"name": gate} for gate in gates]} if gates else {}
-    return {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container], **behind, **spec}
+    return {"restartPolicy": "Never", "containers": [container], **behind, **spec}
 
 
 def simulated(runs: str | None = None, fails: str | None = None, terminates: str | None = None) -> dict[str, str]:
@@ -104,11 +118,6 @@ def job_of(
         "metadata": metadata,
         "spec": {key: value for key, value in fields.items() if value is not None},
     }
-
-
-def nodes(count: int, *, cpu: str = "4", memory: str = "64Gi", gpus: int = 0, pods: int = 110) -> list[Node]:
-    """Equal nodes, called n1, n2, …"""
-    return [Node(name=f"n{i}", cpu=cpu, memory=memory, gpus=gpus, pods=pods) for i in range(1, count + 1)]
 
 
 @dataclass(frozen=True)
@@ -171,8 +180,7 @@ class Field:
     async def _close(self) -> None:
         try:
             await both_up(self.startgate)
-            for manifest in reversed(self._others):
-                await kubectl(self.cluster, "delete", "--ignore-not-found", "-f", "-", stdin=yaml.safe_dump(manifest))
+            await self.take_away(*reversed(self._others))
             await self.clear()
             for name in self._queues:
                 await eventually(partial(self._queue_gone, name), bool, f"queue {name} can be deleted")
@@ -203,9 +211,10 @@ class Field:
 
     # --- doing --------------------------------------------------------------------------------------------------
 
-    async def nodes(self, *wanted: Node) -> None:
-        """Makes the cluster's nodes exactly these."""
-        await self.cluster.set_nodes(wanted)
+    async def nodes(self, count: int, *others: Node, cpu: str = "4", memory: str = "64Gi", gpus: int = 0) -> None:
+        """Makes the cluster's nodes exactly these: so many equal ones, called n1, n2, …, and the others."""
+        equal = [Node(name=f"n{i}", cpu=cpu, memory=memory, gpus=gpus) for i in range(1, count + 1)]
+        await self.cluster.set_nodes([*equal, *others])
 
     async def queue(self, name: str = "q", **spec: Any) -> str:
         """A new queue; its real name, which no other test uses."""
@@ -230,11 +239,26 @@ class Field:
         await self.phase(name, Phase.RUNNING)
 
     async def pod(
-        self, name: str, *, labels: Mapping[str, str] | None = None, runs: str | None = None, **spec: Any
+        self,
+        name: str,
+        *,
+        labels: Mapping[str, str] | None = None,
+        owner: Manifest | None = None,
+        runs: str | None = None,
+        **spec: Any,
     ) -> None:
-        """Creates a bare pod (`spec` is `pod_spec`'s): without our label, one that Startgate has no say in."""
-        metadata = {"name": name, "labels": dict(labels or {}), "annotations": simulated(runs)}
+        """Creates a pod by itself (`spec` is `pod_spec`'s): without our label, one that Startgate has no say in."""
+        metadata: Manifest = {"name": name, "labels": dict(labels or {}), "annotations": simulated(runs)}
+        if owner:
+            metadata["ownerReferences"] = [owner]
         await self.client.create(PODS, {"metadata": metadata, "spec": pod_spec(**spec)}, self.namespace)
+
+    async def owner(self, name: str) -> Manifest:
+        """A ConfigMap, for a controller of a kind that nobody knows; the reference to it that its pods have."""
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
+        made = json.loads(await self.client.request("POST", path, body={"metadata": {"name": name}}))
+        uid = made["metadata"]["uid"]
+        return {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "controller": True}
 
     async def change_job(self, name: str, patch: Manifest) -> None:
         """A merge patch, as the admin."""
@@ -244,24 +268,97 @@ class Field:
         """Deletes it and lets its pods be deleted after it."""
         await self.client.delete(JOBS, name, self.namespace)
 
-    async def delete_pod(self, pod: Pod) -> None:
-        """This very pod."""
-        await self.client.delete(PODS, pod.name, self.namespace, uid=pod.uid)
+    async def delete_pod(self, name: str) -> None:
+        """As kubectl does, with the grace period that the pod asks for."""
+        await self.client.delete(PODS, name, self.namespace)
 
     async def put(self, *manifests: Manifest) -> None:
-        """Creates anything else; it goes with the field. Namespaced objects land in the field's namespace."""
+        """Creates anything else, in the field's namespace if it has one; it goes with the field."""
         for manifest in manifests:
-            await kubectl(
-                self.cluster, "create", f"--namespace={self.namespace}", "-f", "-", stdin=yaml.safe_dump(manifest)
-            )
-            if "namespace" not in manifest["metadata"]:  # those in the namespace go with it, if not before
-                self._others.append({**manifest, "metadata": {**manifest["metadata"], "namespace": self.namespace}})
+            await self._kubectl("create", manifest)
+            self._others.append(manifest)
 
-    async def take_away(self, manifest: Manifest) -> None:
+    async def take_away(self, *manifests: Manifest) -> None:
         """Deletes what was `put`, now."""
-        await kubectl(
-            self.cluster, "delete", f"--namespace={self.namespace}", "-f", "-", stdin=yaml.safe_dump(manifest)
+        for manifest in manifests:
+            await self._kubectl("delete", manifest, "--ignore-not-found")
+
+    async def _kubectl(self, verb: str, manifest: Manifest, *flags: str) -> None:
+        text = yaml.safe_dump(manifest)
+        await kubectl(self.cluster, verb, f"--namespace={self.namespace}", *flags, "--filename=-", stdin=text)
+
+    async def priority(self, name: str, value: int, **fields: Any) -> str:
+        """A PriorityClass; its real name."""
+        real = f"{name}-{self.namespace}"
+        head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": real}}
+        await self.put({**head, "value": value, **fields})
+        return real
+
+    async def policy(self, name: str, *, resource: str, group: str = "", refuses: str) -> Manifest:
+        """A ValidatingAdmissionPolicy that refuses updates here for which this CEL expression holds; it is in force.
+
+        Without a webhook in the way, it stands for whatever an admin may have put before the API server.
+        """
+        full = f"{name}-{self.namespace}"
+        match = {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
+            "resourceRules": [
+                {"apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource]}
+            ],
+        }
+        api = "admissionregistration.k8s.io/v1"
+        # That it is in force shows in what it does to a probe, a dry run that changes nothing.
+        probe = "has(object.metadata.annotations) && 'probe' in object.metadata.annotations"
+        policy: Manifest = {
+            "apiVersion": api,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": full},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": match,
+                "validations": [{"expression": f"!(({probe}) || ({refuses}))", "message": f"refused by {name}"}],
+            },
+        }
+        binding: Manifest = {
+            "apiVersion": api,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": full},
+            "spec": {"policyName": full, "validationActions": ["Deny"]},
+        }
+        await self.put(policy, binding)
+        base = f"/apis/{group}/{names.VERSION}" if group else "/api/v1"
+        await eventually(
+            partial(self._refused, f"{base}/namespaces/{self.namespace}/{resource}"), bool, f"{name} is in force"
         )
+        return binding
+
+    async def _refused(self, path: str) -> bool:
+        """Whether a probe on one of the objects there is refused."""
+        page = json.loads(await self.client.request("GET", path, query={"limit": "1"}))
+        if not page["items"]:
+            return False
+        target = f"{path}/{page['items'][0]['metadata']['name']}"
+        body = {"metadata": {"annotations": {"probe": "yes"}}}
+        try:
+            await self.client.request(
+                "PATCH", target, query={"dryRun": "All"}, body=body, content_type="application/merge-patch+json"
+            )
+        except ApiError as error:
+            return "refused by" in error.message
+        return False
+
+    async def next_second(self) -> None:
+        """Returns in the next second of the clock: objects' times have no parts of a second."""
+        await asyncio.sleep(1.05 - time.time() % 1)
+
+    async def kill_controller(self) -> None:
+        """SIGKILL, at once."""
+        await self.startgate.controller.kill()
+
+    async def start_controller(self) -> None:
+        """Starts it again, and returns when its caches are complete."""
+        await self.startgate.controller.start()
+        await self.startgate.controller.wait_ready()
 
     # --- seeing -------------------------------------------------------------------------------------------------
 
@@ -273,6 +370,24 @@ class Field:
         """The Gang of the Job with this name."""
         return self._gangs.store.get(names.gang_of_job(name), self.namespace)
 
+    def sure(self, job: str) -> Gang:
+        """The same, where it is known to be there."""
+        gang = self.gang(job)
+        assert gang is not None
+        return gang
+
+    def jobs(self) -> list[Job]:
+        """All Jobs."""
+        return list(self._jobs.store)
+
+    def gangs(self, phase: Phase) -> list[Gang]:
+        """All Gangs that are in this phase."""
+        return [gang for gang in self._gangs.store if gang.status.phase is phase]
+
+    def gang_named(self, name: str) -> Gang | None:
+        """The Gang itself, whatever it is of."""
+        return self._gangs.store.get(name, self.namespace)
+
     async def read_queue(self, name: str) -> Queue:
         """The Queue as it is now."""
         return await self.client.get(QUEUES, name)
@@ -281,6 +396,10 @@ class Field:
         """The pods of this Job (or all) that exist and have not ended, lowest completion index first."""
         found = [pod for pod in self._pods.store if not pod.ended and (not job or _owner(pod) == job)]
         return sorted(found, key=lambda pod: (pod.index, pod.created, pod.name))
+
+    def named(self, name: str) -> Pod | None:
+        """The pod with this name."""
+        return self._pods.store.get(name, self.namespace)
 
     def bound(self, job: str = "") -> list[Pod]:
         """Those of them that are on a node, and are to stay there."""
@@ -305,6 +424,17 @@ class Field:
     def nominations(self, job: str) -> dict[str, int]:
         """By pod uid: the resource version at which it was first seen nominated while at our gate."""
         return self._first(job, lambda pod: pod.gated and pod.nominated != "")
+
+    def nominated_to(self, uid: str) -> str:
+        """The node on which room was kept for this pod while it stood at our gate; "" for none."""
+        seen = [c.new.nominated for c in self.pod_changes if c.new and c.new.uid == uid and c.new.gated]
+        return next(filter(None, seen), "")
+
+    def recorded(self, job: str) -> int:
+        """The resource version at which an admission first stood in its Gang."""
+        name = names.gang_of_job(job)
+        gangs = [change.new for change in self.gang_changes if change.new and change.new.metadata.name == name]
+        return min(int(gang.metadata.resource_version) for gang in gangs if gang.status.admission)
 
     def _first(self, job: str, holds: Callable[[Pod], bool]) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -354,6 +484,7 @@ class Field:
             kind = "/".join(filter(None, (thing.get("resource"), thing.get("subresource"))))
             named = thing.get("name", "")
             mine = thing.get("namespace") == self.namespace and (not user or entry["user"]["username"] == user)
+            mine = mine and entry["verb"] not in READS
             mine = mine and (not what or what == kind)
             if mine and (not about or f"-{about}-" in f"-{named}-"):
                 code = entry.get("responseStatus", {}).get("code", 0)
@@ -377,16 +508,31 @@ class Field:
     async def phase(self, job: str, phase: Phase, within: float = WITHIN) -> Gang:
         """Returns its Gang when it is in this phase."""
         await self.until(lambda: self._is(job, phase=phase), f"the gang of Job {job} is {phase}", within)
-        return self._sure(job)
+        return self.sure(job)
 
     async def waits(self, job: str, code: Code, within: float = WITHIN) -> Gang:
         """Returns its Gang when it says this reason."""
         await self.until(lambda: self._is(job, code=code), f"the gang of Job {job} says {code}", within)
-        return self._sure(job)
+        return self.sure(job)
 
     async def runs(self, job: str, count: int, within: float = WITHIN) -> None:
         """Returns when so many of its pods are on nodes, no more and no less."""
         await self.until(lambda: len(self.bound(job)) == count, f"{count} pods of Job {job} are bound", within)
+
+    async def lands(self, pod: str, node: str = "") -> Pod:
+        """Returns the pod with this name when it is on a node: on this one, if one is given."""
+        await self.until(
+            lambda: (it := self.named(pod)) and it.bound and node in ("", it.node), f"pod {pod} is on node {node}"
+        )
+        found = self.named(pod)
+        assert found is not None
+        return found
+
+    async def turned_away(self, pod: str) -> None:
+        """Returns when kube-scheduler has found no node for the pod with this name."""
+        await self.until(
+            lambda: (it := self.named(pod)) and not it.bound and it.unschedulable, f"no node is found for pod {pod}"
+        )
 
     async def completes(self, job: str, within: float = WITHIN) -> Job:
         """Returns the Job when it has completed."""
@@ -404,11 +550,6 @@ class Field:
     def _ended_as(self, job: str, condition: str) -> bool:
         found = self.job(job)
         return found is not None and any(c.type == condition and c.status == "True" for c in found.status.conditions)
-
-    def _sure(self, job: str) -> Gang:
-        gang = self.gang(job)
-        assert gang is not None
-        return gang
 
     def sight(self) -> str:
         """What there is now, a line each."""
@@ -460,7 +601,9 @@ async def both_up(startgate: Startgate) -> None:
         await program.wait_ready()
 
 
-async def eventually(read: Callable[[], Any], holds: Callable[[Any], object], what: str, within: float = WITHIN) -> Any:
+async def eventually(
+    read: Callable[[], Awaitable[T]], holds: Callable[[T], object], what: str, within: float = WITHIN
+) -> T:
     """What `read` (awaited) gave when it held; fails with what it gave last otherwise."""
     end = time.monotonic() + within
     while True:
