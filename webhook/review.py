@@ -208,6 +208,7 @@ def write(uid: str, verdict: Verdict) -> bytes:
     annotations = {}
     if verdict.decision is not None:
         annotations["decision"] = str(verdict.decision)
+        annotations["id"] = uid  # the API server makes it up for us, and writes it nowhere else
         if verdict.queue:
             annotations["queue"] = verdict.queue
         if verdict.reason:

@@ -85,7 +85,7 @@ def test_an_answer_is_an_admission_review_with_a_base64_patch() -> None:
         "uid": "u1",
         "allowed": True,
         "patchType": "JSONPatch",
-        "auditAnnotations": {"decision": "Gate", "queue": "q"},
+        "auditAnnotations": {"decision": "Gate", "id": "u1", "queue": "q"},
     }
 
 
@@ -95,7 +95,7 @@ def test_a_denial_has_a_code_and_the_sentence_and_no_patch() -> None:
         "uid": "u1",
         "allowed": False,
         "status": {"code": 403, "message": "take it off", "reason": "Forbidden"},
-        "auditAnnotations": {"decision": "Refuse", "reason": "Kueue"},
+        "auditAnnotations": {"decision": "Refuse", "id": "u1", "reason": "Kueue"},
     }
 
 
@@ -184,7 +184,7 @@ JSONISH = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=200, deadline=None)  # each makes an event loop
 @given(
     st.sampled_from(["/jobs", "/pods", "/queues"]),
     st.sampled_from(["CREATE", "UPDATE", "DELETE", "CONNECT"]),
@@ -205,6 +205,7 @@ def test_whatever_the_bytes_are_there_is_an_error_with_a_sentence(body: bytes) -
         review.read(body)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 600), st.binary(max_size=3))
 def test_a_damaged_review_is_an_answer_or_an_error(where: int, damage: bytes) -> None:
     body = envelope(job_json(QUEUE))
