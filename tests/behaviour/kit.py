@@ -26,7 +26,7 @@ from localcluster.deploy import Startgate, kubectl
 from localcluster.nodes import GPU, Node
 from startgate.kube.client import Client
 from startgate.kube.errors import ApiError
-from startgate.kube.kinds import GANGS, JOBS, NAMESPACES, PODS, QUEUES
+from startgate.kube.kinds import GANGS, JOBS, NAMESPACES, NODES, PODS, QUEUES
 from startgate.kube.reflector import Reflector
 from startgate.kube.store import Change
 from startgate.model import names
@@ -89,6 +89,7 @@ def job_of(
     suspend: bool | None = None,
     deadline: int | None = None,
     annotations: Mapping[str, str] | None = None,
+    owner: Manifest | None = None,
     spec: Mapping[str, Any] | None = None,
     **pod: Any,
 ) -> Manifest:
@@ -110,6 +111,8 @@ def job_of(
         **(spec or {}),
     }
     metadata: Manifest = {"name": name, "labels": labels, "annotations": dict(annotations or {})}
+    if owner:
+        metadata["ownerReferences"] = [owner]
     if name.endswith("-"):
         metadata["generateName"] = metadata.pop("name")
     return {
@@ -224,6 +227,10 @@ class Field:
         await self.client.create(QUEUES, body)
         self._queues.append(real)
         return real
+
+    def takes_over(self, queue: str) -> None:
+        """A queue that the test has made some other way goes with the field too."""
+        self._queues.append(queue)
 
     async def change_queue(self, name: str, **spec: Any) -> None:
         """Merges this into the queue's spec."""
@@ -350,6 +357,34 @@ class Field:
     async def next_second(self) -> None:
         """Returns in the next second of the clock: objects' times have no parts of a second."""
         await asyncio.sleep(1.05 - time.time() % 1)
+
+    @asynccontextmanager
+    async def without_scheduler(self) -> AsyncIterator[None]:
+        """kube-scheduler is away for as long as the context lasts: the test plays it, by `bind`."""
+        await self.cluster.stop_process("kube-scheduler")
+        try:
+            yield
+        finally:
+            await self.cluster.start_process("kube-scheduler")
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        """As kube-scheduler does."""
+        path = PODS.path(self.namespace, pod.name, "binding")
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        await self.client.request("POST", path, body={"metadata": {"name": pod.name}, "target": target})
+
+    async def evict(self, pod: Pod) -> None:
+        """As a drain does: the pod is marked as disrupted."""
+        path = PODS.path(self.namespace, pod.name, "eviction")
+        await self.client.request("POST", path, body={"metadata": {"name": pod.name, "namespace": self.namespace}})
+
+    async def cordon(self, node: str, *, cordoned: bool = True) -> None:
+        """Takes the node from scheduling, or gives it back."""
+        await self.client.patch(NODES, node, {"spec": {"unschedulable": cordoned}})
+
+    async def simulate(self, pod: Pod, **how: str) -> None:
+        """Changes how a pod goes on: `runs="1ms"` ends it well, now."""
+        await self.client.patch(PODS, pod.name, {"metadata": {"annotations": simulated(**how)}}, self.namespace)
 
     async def kill_controller(self) -> None:
         """SIGKILL, at once."""
