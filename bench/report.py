@@ -125,11 +125,13 @@ def _mark(trials: Sequence[Figures], scenario: Scenario, ratios: Sequence[Ratio]
         return None
     if scenario.ceiling is None:
         partial = sum(trial.partial_gangs for trial in ours)
+        stuck = sum(trial.stuck_gangs for trial in ours)
         unfinished = sum(trial.makespan is None for trial in ours)
         return Mark(
             scenario.key,
             f"no gang bound in part for over {PARTIAL:g} s, every run finished",
-            f"{partial} gangs bound in part, {unfinished} of {len(ours)} runs unfinished after {scenario.limit:g} s",
+            f"{partial} gangs bound in part ({stuck} to the end), "
+            f"{unfinished} of {len(ours)} runs unfinished after {scenario.limit:g} s",
             partial == 0 and unfinished == 0,
             any(map(_disturbed, ours)),
         )
@@ -182,6 +184,8 @@ def _scenario(trials: Sequence[Figures], scenario: Scenario, ratios: Sequence[Ra
         ),
         "  CPU seconds / peak MiB of each process:",
         _processes(by_mode),
+        "  Writes per gang, by kind:",
+        *(f"  {mode}: {_writes(of)}" for mode, of in by_mode.items()),
         *(_ratio_line(ratio) for ratio in ratios if ratio.scenario == scenario.key),
     ]
     return "\n".join(parts)
@@ -196,6 +200,14 @@ def _processes(by_mode: dict[Mode, list[Figures]]) -> str:
         return f"{_number(cpu)} / {peak:.0f}"
 
     return _table(["", *names], [[mode, *(cell(of, name) for name in names)] for mode, of in by_mode.items()])
+
+
+def _writes(of: Sequence[Figures]) -> str:
+    def per_gang(kind: str) -> float:
+        return median(of, lambda trial: trial.writes.get(kind, 0) / trial.gangs)
+
+    kinds = {kind for trial in of for kind in trial.writes}
+    return ", ".join(f"{_number(per_gang(kind))} {kind}" for kind in sorted(kinds, key=per_gang, reverse=True))
 
 
 def _ratio_line(ratio: Ratio) -> str:
