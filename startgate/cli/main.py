@@ -87,14 +87,15 @@ def queues_verb(
 
 
 def run() -> NoReturn:
-    """The whole program."""
-    sys.exit(_run())
+    """The program."""
+    sys.exit(main(sys.argv[1:]))
 
 
-def _run() -> int:
+def main(arguments: list[str]) -> int:
+    """Its exit code, once everything is printed."""
     try:
         # Typer has its own way with a closed pipe (it ends with 1), so printing is left until it is done.
-        answer: Answer | int = app(prog_name="kubectl gang", standalone_mode=False)
+        answer: Answer | int = app(arguments, prog_name="kubectl gang", standalone_mode=False)
         if isinstance(answer, int):
             return answer
         answer()

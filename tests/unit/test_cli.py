@@ -1,0 +1,311 @@
+"""kubectl gang without a cluster: what it reads from the command line, how it prints, how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from startgate.cli import failure, output, queues, why
+from startgate.cli.failure import VerbError
+from startgate.cli.main import main
+from startgate.cli.views import GangView, view
+from startgate.kube.errors import ApiError, ConfigurationError, Unreachable
+from startgate.model.gang import Gang
+from startgate.model.objects import Condition, Job, JobSpec, JobStatus, ObjectMeta, PodTemplateSpec
+from startgate.model.queue import Queue, QueueSpec
+
+PROGRAM = Path(sysconfig.get_path("scripts")) / "kubectl-gang"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The program, as somebody who has no kubeconfig."""
+    monkeypatch.setenv("HOME", "/nonexistent")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+    def command(*arguments: str) -> Ended:
+        code = main(list(arguments))
+        return Ended(code, *capsys.readouterr())
+
+    return command
+
+
+def config(path: Path, server: str, **user: str) -> str:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
+        "users": [{"name": "u", "user": {"token": "t", **user}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "job", "gang"),
+    [
+        ("train", "train", "train"),
+        ("job/train", "train", None),
+        ("jobs/train", "train", None),
+        ("job.batch/train", "train", None),
+        ("gang/job-train", None, "job-train"),
+        ("gg/job-train", None, "job-train"),
+        ("gangs.startgate.dev/job-train", None, "job-train"),
+    ],
+)
+def test_what_why_is_asked_about(text: str, job: str | None, gang: str | None) -> None:
+    assert why.asked(text) == why.Asked(job=job, gang=gang)
+
+
+@pytest.mark.parametrize("text", ["", "/", "job/", "pod/x", "/x", "job/a/b", "../x", "a/b/c"])
+def test_what_why_cannot_be_asked(text: str) -> None:
+    with pytest.raises(VerbError) as raised:
+        why.asked(text)
+    assert raised.value.code == failure.USAGE
+    assert "job/NAME" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["list", "-n", "x", "-A"], "give one of them"),
+        (["list", "-n", "../kube-system"], "can't be the name of a namespace"),
+        (["list", "-o", "xml"], "'table', 'json', 'yaml'"),
+        (["list", "extra"], "unexpected extra argument"),
+        (["lst"], "No such command 'lst'"),
+        (["list", "--watch"], "No such option"),
+        (["why"], "Missing argument"),
+        (["why", "pod/x"], "job/NAME"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence_and_a_2(run: Run, arguments: list[str], said: str) -> None:
+    ended = run(*arguments)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["list", "-h"], ["why", "-h"], ["queues", "-h"]])
+def test_help_has_the_exit_codes(run: Run, arguments: list[str]) -> None:
+    ended = run(*arguments)
+    assert ended.code == 0
+    assert ended.err == ""
+    assert failure.EXIT_CODES in " ".join(ended.out.split())
+
+
+def test_the_reference_names_every_option_code_and_field(run: Run) -> None:
+    text = REFERENCE.read_text()
+    for verb in ("list", "why", "queues"):
+        assert f"## kubectl gang {verb}" in text
+        for option in re.findall(r"--[a-z-]+", run(verb, "-h").out):
+            assert option in text, option
+    for code in (0, failure.NOT_FOUND, failure.USAGE, failure.CLUSTER, failure.INTERRUPTED):
+        assert f"| {code} |" in text
+    for document in (GangView, queues.QueueView, why.Answer):
+        for field in msgspec.structs.fields(document):
+            assert f"`{field.encode_name}`" in text, f"{document.__name__}.{field.encode_name}"
+
+
+# --- ends without an answer -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", [["list"], ["why", "x"], ["queues"]])
+def test_no_cluster_is_one_sentence_and_a_3(run: Run, tmp_path: Path, verb: list[str]) -> None:
+    (tmp_path / "garbage").write_text("a: [")
+    for arguments in (
+        ["--kubeconfig", str(tmp_path / "none")],
+        ["--kubeconfig", str(tmp_path / "garbage")],
+        ["--kubeconfig", config(tmp_path / "refused", "https://127.0.0.1:1")],
+        ["--kubeconfig", config(tmp_path / "context", "https://127.0.0.1:1"), "--context", "other"],
+        [],
+    ):
+        ended = run(*verb, *arguments)
+        assert ended.code == 3, ended
+        assert ended.out == ""
+        assert ended.err.startswith("Error: ")
+        assert ended.err.count("\n") == 1
+        assert "--context" in ended.err
+
+
+def test_control_c_is_quiet(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        kubeconfig = config(tmp_path / "silent", f"https://127.0.0.1:{silent.getsockname()[1]}")
+        with subprocess.Popen(
+            [PROGRAM, "list", "--kubeconfig", kubeconfig], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            silent.settimeout(60)
+            connection, _ = silent.accept()  # it is in the middle of its work
+            with connection:
+                time.sleep(0.1)
+                process.send_signal(signal.SIGINT)
+                assert process.communicate(timeout=30) == (b"", b"")
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (ApiError(401, "Unauthorized", "Unauthorized"), "log in again"),
+        (ApiError(403, "Forbidden", 'gangs is forbidden: User "x" cannot list …'), "startgate-view"),
+        (ApiError(404, "NotFound", "the server could not find the requested resource"), "isn't installed"),
+        (ApiError(404, "", "404 page not found"), "isn't installed"),
+        (ApiError(404, "NotFound", 'namespaces "x" not found'), "try again"),
+        (ApiError(500, "InternalError", "etcd is gone."), "etcd is gone; try again."),
+        (ConfigurationError("There is no kubeconfig."), "--kubeconfig"),
+        (Unreachable("No answer in time."), "No answer in time; check"),
+    ],
+)
+def test_each_error_of_a_cluster_says_what_to_do(error: ApiError | ConfigurationError | Unreachable, hint: str) -> None:
+    ended = failure.of_cluster(error)
+    assert ended.code == 3
+    assert hint in str(ended)
+    assert str(ended).endswith(".")
+    assert ".." not in str(ended)
+
+
+# --- why there is no Gang -------------------------------------------------------------------------------------------
+
+
+def test_a_job_without_our_label() -> None:
+    said = why.unseen(Job(metadata=ObjectMeta(name="a")))
+    assert "no label startgate.dev/queue" in said
+
+
+@pytest.mark.parametrize("in_template", [False, True])
+def test_a_job_that_the_controller_has_not_seen(in_template: bool) -> None:
+    meta = ObjectMeta(name="a", labels={"startgate.dev/queue": "q"})
+    job = (
+        Job(metadata=ObjectMeta(name="a"), spec=JobSpec(template=PodTemplateSpec(metadata=meta)))
+        if in_template
+        else Job(metadata=meta)
+    )
+    said = why.unseen(job)
+    assert "asks for queue q and has no Gang yet" in said
+    assert "Deployment startgate-controller in namespace startgate-system" in said
+
+
+def test_a_job_that_has_ended() -> None:
+    ended = JobStatus(conditions=(Condition(type="Failed", status="True"),))
+    assert "has ended (Failed)" in why.unseen(Job(metadata=ObjectMeta(name="a"), status=ended))
+
+
+# --- printing -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0s"),
+        (0, "0s"),
+        (119.9, "119s"),
+        (120, "2m"),
+        (599, "9m59s"),
+        (600, "10m"),
+        (3 * 3600, "3h"),
+        (5 * 3600 + 120, "5h2m"),
+        (47 * 3600, "47h"),
+        (49 * 3600, "2d1h"),
+        (400 * 86400, "400d"),
+    ],
+)
+def test_ages_are_kubectls(seconds: float, text: str) -> None:
+    assert output.age(seconds) == text
+
+
+def test_columns_are_aligned_never_cut_and_without_colour(capsys: pytest.CaptureFixture[str]) -> None:
+    wide = "x" * 300
+    output.table(["NAME", "PHASE", "AGE"], [["a", "Running", "1s"], [wide, "é界", "2m"]])
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.index("PHASE") == first.index("Running") == second.index("é界") == 303
+    assert second == f"{wide}   é界       2m"
+    assert "\x1b" not in header + first + second
+
+
+def test_a_terminal_is_not_commanded(capsys: pytest.CaptureFixture[str]) -> None:
+    output.line("a\x1b[2Jb\nc[bold]d[/bold]")
+    assert capsys.readouterr().out == "a�[2Jb�c[bold]d[/bold]\n"
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    script = (
+        "from startgate.cli import main, output\n"
+        "main.app = lambda *_, **__: lambda: [output.line('x' * 1000) for _ in range(1000)]\n"
+        "main.run()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_json_and_yaml_are_the_same_document(capsys: pytest.CaptureFixture[str]) -> None:
+    gang = {"metadata": {"name": "job-a", "namespace": "x"}, "spec": {"queue": "no", "minAvailable": 1, "pods": 2}}
+    document = view(msgspec.convert(gang, Gang))
+    output.write(document, output.Format.JSON)
+    as_json = json.loads(capsys.readouterr().out)
+    output.write(document, output.Format.YAML)
+    assert yaml.safe_load(capsys.readouterr().out) == as_json
+    assert set(as_json) == {field.encode_name for field in msgspec.structs.fields(GangView)}
+    assert (as_json["queue"], as_json["phase"], as_json["admission"], as_json["owner"]) == ("no", "Waiting", None, None)
+
+
+# --- the tree of queues ---------------------------------------------------------------------------------------------
+
+
+def queue(name: str, parent: str = "") -> Queue:
+    return Queue(metadata=ObjectMeta(name=name), spec=QueueSpec(parent=parent))
+
+
+def shape(found: list[tuple[Queue, int]]) -> list[tuple[str, int]]:
+    return [(each.metadata.name, depth) for each, depth in found]
+
+
+def test_children_follow_their_parent() -> None:
+    found = queues.in_order([queue("b"), queue("a2", "a"), queue("a"), queue("a1", "a"), queue("a1x", "a1")])
+    assert shape(found) == [("a", 0), ("a1", 1), ("a1x", 2), ("a2", 1), ("b", 0)]
+
+
+def test_missing_parents_and_circles_hide_nothing() -> None:
+    found = queues.in_order([queue("orphan", "gone"), queue("x", "y"), queue("y", "x"), queue("self", "self")])
+    assert sorted(name for name, _ in shape(found)) == ["orphan", "self", "x", "y"]
+    assert ("orphan", 0) in shape(found)
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh-"), max_size=8))
+def test_every_queue_is_shown_once(parents: dict[str, str]) -> None:
+    found = queues.in_order([queue(name, parent.strip("-")) for name, parent in parents.items()])
+    assert sorted(name for name, _ in shape(found)) == sorted(parents)
