@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -71,13 +71,22 @@ def create(names: Sequence[str], now: float) -> Material:
 def check(material: Material, names: Sequence[str], now: float) -> None:
     """MaterialError unless it can be served: readable, keys that match, chained, valid now, for all the
     names."""
+    try:
+        _check(material, names, _moment(now))
+    except MaterialError:
+        raise
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # cryptography reads fields when asked for them
+        raise MaterialError(f"a certificate can't be read: {error}") from error
+
+
+def _check(material: Material, names: Sequence[str], moment: datetime) -> None:
     certificate, bundle = _read(material)
-    moment = _moment(now)
     issuer = next((ca for ca in bundle if _issued(ca, certificate)), None)
     if issuer is None:
         raise MaterialError("the serving certificate isn't signed by a CA of the bundle")
-    for each in (certificate, issuer):
-        if not each.not_valid_before_utc <= moment < each.not_valid_after_utc:
+    for each in (certificate, *bundle):
+        valid = each.not_valid_before_utc <= moment < each.not_valid_after_utc
+        if not valid and each in (certificate, issuer):  # of another CA it is enough that it can be read
             raise MaterialError(f"{each.subject.rfc4514_string()} is valid until {each.not_valid_after_utc}")
     missing = set(names) - set(_names_of(certificate))
     if missing:
@@ -97,9 +106,7 @@ def renew(material: Material, names: Sequence[str], now: float, *, trusted: bool
         ca, ca_key = _new_authority(moment)
         kept = [each for each in bundle if moment < each.not_valid_after_utc]
         return replace(material, bundle=b"".join(map(_pem, [ca, *kept])), authority_key=_pem_key(ca_key))
-    if due(certificate, now) or (trusted and not _issued(bundle[0], certificate)):
-        if not trusted:
-            return material
+    if trusted and (due(certificate, now) or not _issued(bundle[0], certificate)):
         ca_key = _read_key(material.authority_key)
         fresh, key = _issue(names, bundle[0], ca_key, moment)
         return replace(material, certificate=_pem(fresh), key=_pem_key(key))
@@ -137,7 +144,7 @@ def _read(material: Material) -> tuple[x509.Certificate, list[x509.Certificate]]
 def _read_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError) as error:  # TypeError: it is encrypted
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it is encrypted
         raise MaterialError(f"a key can't be read: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise MaterialError("a key isn't of the kind that we make (ECDSA)")
@@ -147,7 +154,7 @@ def _read_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
 def _issued(ca: x509.Certificate, certificate: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(ca)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
         return False
     return True
 

@@ -161,7 +161,7 @@ def test_ended_or_foreign_certificates_are_said() -> None:
         authority.check(MADE, ["other"], NOW)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=40), st.sampled_from(Material.__struct_fields__), st.integers(0, 700))
 def test_whatever_is_damaged_it_is_said(damage: bytes, field: str, where: int) -> None:
     values = {name: getattr(MADE, name) for name in Material.__struct_fields__}
