@@ -60,6 +60,8 @@ class Cache:
         """By the owner's uid."""
         self.others: dict[str, Pod] = {}
         """Pods that are not ours, have no node and stand at no gate: kube-scheduler may place them any moment."""
+        self._reserved: dict[str, str] = {}
+        """By pod uid: the node on which room is being reserved, for pods that stand at our gate still."""
         self._dirty: set[str] = set()
         self._wake = on_change
         self.pods = Reflector(client, PODS, view=pod_of, on_change=self._pod)
@@ -89,6 +91,24 @@ class Cache:
         """The Queue of this name."""
         return self.queues.store.get(name)
 
+    def reserve(self, pod: Pod, node: str) -> None:
+        """From now on the pod counts on this node, as if it were there: nobody else is given its room."""
+        self._reserved[pod.uid] = node
+        self.cluster.add_pod(pod.uid, node, pod.shape)
+
+    def unreserve(self, pod: Pod) -> None:
+        """What `reserve` did is over: the pod counts where it is, or by its nomination, or not at all."""
+        if self._reserved.pop(pod.uid, None) is None:
+            return
+        now = self.pods.store.get(pod.name, pod.namespace)
+        self.cluster.remove_pod(pod.uid)
+        if now is not None and now.uid == pod.uid and not now.ended and (place := self._place(now)):
+            self.cluster.add_pod(now.uid, place, now.shape)
+
+    def reserved(self, pod: Pod) -> bool:
+        """Whether room is being reserved for this pod."""
+        return pod.uid in self._reserved
+
     def touch(self, uid: str) -> None:
         """This owner's group is to be looked at again."""
         self._dirty.add(uid)
@@ -106,18 +126,30 @@ class Cache:
         self.touch(group.uid)
 
     def _pod(self, change: Change[Pod]) -> None:
-        old, new = change.old, change.new
-        if old is not None and (new is None or not _same_room(old, new)):
-            self.cluster.remove_pod(old.uid)
-        if new is not None and not new.ended and (place := _place(new)) and (old is None or not _same_room(old, new)):
-            self.cluster.add_pod(new.uid, place, new.shape)
-        pod = new or old
+        new = change.new
+        pod = new or change.old
         assert pod is not None
+        place = self._place(new) if new is not None and not new.ended else ""
+        if place:
+            self.cluster.add_pod(pod.uid, place, pod.shape)
+        else:
+            self.cluster.remove_pod(pod.uid)
         if new is not None and _outsider(new):
             self.others[pod.uid] = new
         else:
             self.others.pop(pod.uid, None)
         self._regroup(pod, new)
+
+    def _place(self, pod: Pod) -> str:
+        """The node on which a pod takes room: where it is bound, or, past all gates, where it is nominated.
+
+        A nomination behind our gate counts while the flight that made it is under way, and is else a leftover.
+        """
+        if pod.node:
+            return pod.node
+        if pod.gated:
+            return self._reserved.get(pod.uid, "")
+        return "" if pod.foreign_gates else pod.nominated
 
     def _regroup(self, pod: Pod, new: Pod | None) -> None:
         owner = pod.owner
@@ -169,20 +201,6 @@ class Cache:
 
     def _other(self, change: Change[Queue]) -> None:
         self._wake()
-
-
-def _place(pod: Pod) -> str:
-    """The node on which a pod takes room: where it is bound, or, past all gates, where it is nominated.
-
-    A nomination behind a gate is a reservation of ours (or a mistake): the flight that made it accounts for it.
-    """
-    if pod.node:
-        return pod.node
-    return "" if pod.gated or pod.foreign_gates else pod.nominated
-
-
-def _same_room(old: Pod, new: Pod) -> bool:
-    return _place(old) == _place(new) and old.shape is new.shape and old.ended == new.ended
 
 
 def _outsider(pod: Pod) -> bool:

@@ -30,11 +30,10 @@ from startgate.model.gang import Admission, Phase
 from startgate.model.objects import rfc3339
 from startgate.model.pods import Pod, Shape
 from startgate.model.reasons import Code, reason
-from startgate.model.resources import add
 
 log = logging.getLogger(__name__)
 
-RESERVATION_SECONDS: Final = 5.0
+RESERVATION_SECONDS: Final = 10.0
 """How long a reservation may take to be seen standing. Reservations are held for seconds, not minutes (design §3)."""
 
 BINDINGS_SETTLE: Final = 0.1
@@ -70,8 +69,6 @@ class Flights:
         self._journal = journal
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
-        self._states: dict[str, State] = {}
-        """Of the gangs in flight, by owner uid."""
         self.failed: BaseException | None = None
         """Set where a flight ended by a mistake of ours, or by an audit log that can't be written: the program ends."""
 
@@ -141,7 +138,6 @@ class Flights:
         state.flight = flight
         task = asyncio.create_task(self._guard(state, work))
         self._tasks.add(task)
-        self._states[state.uid] = state
         task.add_done_callback(self._tasks.discard)
 
     async def _guard(self, state: State, work: Coroutine[Any, Any, None]) -> None:
@@ -163,8 +159,9 @@ class Flights:
             log.exception("%s: a mistake of ours", state.key)
             self.failed = error
         finally:
+            for pod in state.flight.pods.values() if state.flight else ():
+                self._cache.unreserve(pod)
             state.flight = None
-            self._states.pop(state.uid, None)
             self._cache.touch(state.uid)
 
     # --- release ------------------------------------------------------------------------------------------------
@@ -179,6 +176,8 @@ class Flights:
             )
         flight = Flight(phase, why, None if go.tight else admission)
         flight.nodes = dict(_assigned(pods, go)) if go.tight else {}
+        for pod in pods if go.tight else ():
+            self._cache.reserve(pod, flight.nodes[pod.uid])
         self._fly(state, flight, pods, self._release(state, flight, go, admission, pods))
 
     async def _release(self, state: State, flight: Flight, go: Go, admission: Admission, pods: tuple[Pod, ...]) -> None:
@@ -240,18 +239,8 @@ class Flights:
             now = self._cache.pods.store.get(pod.name, pod.namespace)
             if now is None or now.uid != pod.uid or now.deleting or now.nominated != flight.nodes[pod.uid]:
                 return False
-        return self._room_left()
-
-    def _room_left(self) -> bool:
-        """Whether all that is being reserved still fits beside what is bound."""
-        wanted: dict[str, dict[str, int]] = {}
-        for state in self._states.values():
-            for uid, node in state.flight.nodes.items() if state.flight else ():
-                pod = state.flight.pods[uid] if state.flight else None
-                held = pod and self._cache.pods.store.get(pod.name, pod.namespace)
-                if held and held.gated:
-                    wanted[node] = add(wanted.get(node, {}), held.shape.amounts)
-        return all(self._cache.cluster.has_room(node, amounts) for node, amounts in wanted.items())
+        asked = {resource for pod in flight.pods.values() for resource in pod.shape.amounts}
+        return not any(self._cache.cluster.overcommitted(node, asked) for node in set(flight.nodes.values()))
 
     async def _unreserve(self, pods: list[Pod]) -> None:
         await all_of(self._writes.nominate(pod, None) for pod in pods)

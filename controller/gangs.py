@@ -112,7 +112,7 @@ class Gangs:
             if state.flight and state.flight.pods:
                 flying = [pod for pod in state.facts.gated if pod.uid in state.flight.pods]
                 _charge(used, state.facts.queue, amounts_of(batches(flying)))
-            claims += _claims(state, now)
+            claims += self._claims(state, now)
             asks = self._waiting(state, now)
             if asks is not None:
                 waiting.append(asks)
@@ -183,6 +183,36 @@ class Gangs:
             state.lost_at = _left_running(state.record) or now
             state.standing = _stand(state.facts, state.admission, state.lost_at, None, now)
 
+    def _claims(self, state: State, now: float) -> Iterator[Claim]:
+        """The admitted pods without a node, by how far each has come."""
+        facts, flight, admission = state.facts, state.flight, state.admission
+        if facts.outcome:
+            return
+        flying = [pod for pod in facts.gated if flight and pod.uid in flight.pods and not self._cache.reserved(pod)]
+        unbound = [pod for pod in facts.pending if not pod.nominated or pod.foreign_gates]
+        yield from _claim(state, ClaimKind.BIND, batches([*unbound, *flying]))
+        if flight and not (flight.admission and flight.admission.gathering):
+            return
+        admission = (flight and flight.admission) or admission
+        if admission is None:
+            return
+        grant = grant_of(admission)
+        assert grant is not None
+        need = wanted_slots(facts, grant) - facts.past
+        here = facts.gated[: max(0, need)]
+        made = _some(facts.template, need - len(here)) if facts.template else ()
+        if admission.gathering:
+            if made or flight or facts.suspended_by or now < state.retry_at:
+                yield from _claim(state, ClaimKind.HOLD, (*batches(here), *made))
+            else:
+                yield from _claim(state, ClaimKind.GATHER, batches(here))
+            return
+        if facts.suspended_by or state.standing.do is Do.PARK:
+            return
+        kind = ClaimKind.FOLLOW if now >= state.retry_at else ClaimKind.HOLD
+        yield from _claim(state, kind, batches(here))
+        yield from _claim(state, ClaimKind.HOLD, made)
+
     def _waiting(self, state: State, now: float) -> Waiting | None:
         """The gang as one that asks to start, or the pods that would join it; None if it doesn't ask."""
         facts = state.facts
@@ -223,37 +253,6 @@ class Gangs:
         if namespace is not None and selector.matches(namespace.metadata.labels):
             return None
         return reason(Code.NAMESPACE_NOT_ADMITTED, queue=facts.queue, namespace=facts.namespace)
-
-
-def _claims(state: State, now: float) -> Iterator[Claim]:
-    """The admitted pods without a node, by how far each has come."""
-    facts, flight, admission = state.facts, state.flight, state.admission
-    if facts.outcome:
-        return
-    flying = [pod for pod in facts.gated if flight and pod.uid in flight.pods]
-    unbound = [pod for pod in facts.pending if not pod.nominated or pod.foreign_gates]
-    yield from _claim(state, ClaimKind.BIND, batches([*unbound, *flying]))
-    if flight and not (flight.admission and flight.admission.gathering):
-        return
-    admission = (flight and flight.admission) or admission
-    if admission is None:
-        return
-    grant = grant_of(admission)
-    assert grant is not None
-    need = wanted_slots(facts, grant) - facts.past
-    here = facts.gated[: max(0, need)]
-    made = _some(facts.template, need - len(here)) if facts.template else ()
-    if admission.gathering:
-        if made or flight or facts.suspended_by or now < state.retry_at:
-            yield from _claim(state, ClaimKind.HOLD, (*batches(here), *made))
-        else:
-            yield from _claim(state, ClaimKind.GATHER, batches(here))
-        return
-    if facts.suspended_by or state.standing.do is Do.PARK:
-        return
-    kind = ClaimKind.FOLLOW if now >= state.retry_at else ClaimKind.HOLD
-    yield from _claim(state, kind, batches(here))
-    yield from _claim(state, ClaimKind.HOLD, made)
 
 
 def _claim(state: State, kind: ClaimKind, what: tuple[Batch, ...]) -> Iterator[Claim]:

@@ -8,7 +8,7 @@ holds:
 * No sum overflows: what is used beyond an int64 is kept exactly beside the arrays, which then say "full".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -138,15 +138,13 @@ class Cluster:
         """What is left, resources x slots, in an array of the caller's own; negative: overcommitted."""
         return self.offers - self.used
 
-    def has_room(self, name: str, amounts: Amounts) -> bool:
-        """Whether so much more fits on this node, going by what is free alone; False for a node that isn't known."""
+    def overcommitted(self, name: str, resources: Iterable[str]) -> bool:
+        """Whether the pods on this node ask for more of these than it offers; True for a node that isn't known."""
         slot = self.slots.get(name)
         if slot is None or self.facts[slot] is None:
-            return False
-        rows = [(self.rows.get(resource), asked) for resource, asked in amounts.items() if asked > 0]
-        return all(
-            row is not None and int(self.offers[row, slot]) - int(self.used[row, slot]) >= asked for row, asked in rows
-        )
+            return True
+        rows = [self.rows[resource] for resource in resources if resource in self.rows]
+        return bool((self.used[rows, slot] > self.offers[rows, slot]).any())
 
     def ranks(self) -> Ints:
         """By slot: the place of the node's name among all of them, for ties."""
