@@ -185,7 +185,7 @@ class Field:
             await both_up(self.startgate)
             await self.take_away(*reversed(self._others))
             await self.clear()
-            for name in self._queues:
+            for name in reversed(self._queues):  # children before their parents
                 await eventually(partial(self._queue_gone, name), bool, f"queue {name} can be deleted")
         finally:
             for task in self._tasks:
