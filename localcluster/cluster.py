@@ -27,7 +27,7 @@ from localcluster.plane import Plane, Ports
 from localcluster.processes import Command, Processes
 from localcluster.record import read_record
 
-READY_WITHIN = 90.0
+READY_WITHIN = 180.0  # some 8 s on an idle machine
 POLL = 0.05
 DAY = 24 * 60 * 60
 ADMINS = "system:masters"
@@ -62,9 +62,7 @@ def _claim(folder: Path) -> TextIO:
 class Cluster:
     """Use `async with Cluster.start(...) as cluster`. Paths and URLs are good from its first moment on."""
 
-    def __init__(
-        self, folder: Path, programs: Mapping[str, Path], flags: Mapping[str, Sequence[str]]
-    ) -> None:
+    def __init__(self, folder: Path, programs: Mapping[str, Path], flags: Mapping[str, Sequence[str]]) -> None:
         """Blocking. Whoever calls this must call `close`, whatever happens in between."""
         self.dir = folder.absolute()
         self.kubeconfig = self.dir / "kubeconfig"
@@ -245,15 +243,11 @@ class Cluster:
                     f"{self._processes.last_words(name)}"
                 )
             if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"{name} was not ready within {READY_WITHIN:.0f} s; look into {self.log(name)}."
-                )
+                raise ClusterError(f"{name} was not ready within {READY_WITHIN:.0f} s; look into {self.log(name)}.")
             time.sleep(POLL)
 
     def _etcd_ready(self) -> bool:
-        with urllib.request.urlopen(
-            f"http://{ports.LOOPBACK}:{self._ports.etcd}/readyz", timeout=2
-        ) as answer:
+        with urllib.request.urlopen(f"http://{ports.LOOPBACK}:{self._ports.etcd}/readyz", timeout=2) as answer:
             return bool(answer.status == 200)
 
     def _answers(self, port: int, path: str) -> bool:

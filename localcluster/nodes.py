@@ -12,7 +12,7 @@ from localcluster.errors import ClusterError
 
 NODES = "/api/v1/nodes"
 GPU = "nvidia.com/gpu"
-READY_WITHIN = 60.0
+READY_WITHIN = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +67,7 @@ class Node:
 
 
 def same_nodes(count: int, *, cpu: str = "32", memory: str = "128Gi", gpus: int = 8) -> list[Node]:
-    return [
-        Node(name=f"node-{number:03}", cpu=cpu, memory=memory, gpus=gpus) for number in range(1, count + 1)
-    ]
+    return [Node(name=f"node-{number:03}", cpu=cpu, memory=memory, gpus=gpus) for number in range(1, count + 1)]
 
 
 def _is_ready(node: Mapping[str, Any], taints: int) -> bool:
@@ -95,9 +93,7 @@ def set_nodes(session: Session, wanted: Sequence[Node]) -> None:
     deadline = time.monotonic() + READY_WITHIN
     while True:
         items = session.call("GET", NODES)["items"]
-        ready = {
-            it["metadata"]["name"] for it in items if _is_ready(it, taints.get(it["metadata"]["name"], 0))
-        }
+        ready = {it["metadata"]["name"] for it in items if _is_ready(it, taints.get(it["metadata"]["name"], 0))}
         if ready == taints.keys() and len(items) == len(taints):
             return
         if time.monotonic() > deadline:

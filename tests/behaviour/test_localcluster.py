@@ -42,7 +42,7 @@ asyncio.run(main())
 """
 
 
-def await_true(what: Callable[[], bool], within: float = 30.0) -> None:
+def await_true(what: Callable[[], bool], within: float = 120.0) -> None:
     deadline = time.monotonic() + within
     while not what():
         assert time.monotonic() < deadline, f"did not become true within {within} s"
