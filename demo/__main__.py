@@ -5,10 +5,12 @@ The last line is `demo: N checks passed, M failed`; exit status 0 only if someth
 
 import argparse
 import asyncio
+import contextlib
 import os
 import shutil
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -26,28 +28,49 @@ from startgate.kube.errors import KubeError
 KUBERNETES: Final = os.environ.get("KUBERNETES", build.NEWEST)
 
 
-async def tell(screen: Screen, checks: Checks, *, keep: bool) -> None:
-    """Brings the cluster up and plays all chapters; what went wrong becomes a failed check."""
-    folder = directory() if keep else None
+async def tell(screen: Screen, checks: Checks, *, keep: bool) -> bool:
+    """Brings the cluster up and plays the story; what goes wrong becomes a failed check. Whether it is still up."""
     try:
-        async with Cluster.start(kubernetes=KUBERNETES, nodes=work.NODES, dir=folder, progress=screen.note) as cluster:
+        async with running(screen, keep=keep) as cluster:
             screen.note(f"etcd, kube-apiserver, kube-controller-manager and kube-scheduler {KUBERNETES} are up.")
             startgate = await Startgate.install(cluster)
             await startgate.up()
             screen.note("Startgate is installed: manifests/ applied, its webhook and its controller run.")
-            try:
-                async with Stage.open(cluster, startgate, screen, checks) as stage:
-                    await stage.apply(*work.setting(), admin=True)
-                    await stage.until("Eve's rights", lambda: may_edit(stage))
-                    for chapter in CHAPTERS:
-                        await chapter(stage)
-            finally:
-                if keep:
-                    cluster.detach()
+            async with Stage.open(cluster, startgate, screen, checks) as stage:
+                await play(stage)
+    except (ClusterError, KubeError) as problem:
+        screen.claim(checks.claim("the cluster and Startgate come up", False, str(problem)))
+        return False
+    return keep
+
+
+async def play(stage: Stage) -> None:
+    """All chapters."""
+    try:
+        await stage.apply(*work.setting(), admin=True)
+        await stage.until("Eve's rights", lambda: may_edit(stage))
+        for chapter in CHAPTERS:
+            await chapter(stage)
     except (StoryError, ClusterError, KubeError) as problem:
-        screen.claim(checks.claim("the story goes on to its end", False, str(problem)))
-        if not keep:
-            screen.note("To look into it: make demo KEEP=1")
+        stage.claim("the story goes on to its end", False, str(problem))
+
+
+@contextlib.asynccontextmanager
+async def running(screen: Screen, *, keep: bool) -> AsyncIterator[Cluster]:
+    """The cluster. With `keep` it outlives us once the story has ended; else it goes with us."""
+    if not keep:
+        async with Cluster.start(kubernetes=KUBERNETES, nodes=work.NODES, progress=screen.note) as cluster:
+            yield cluster
+        return
+    programs = await asyncio.to_thread(build.programs, KUBERNETES, screen.note)
+    cluster = Cluster(directory(), programs, {})
+    try:
+        await asyncio.to_thread(cluster.bring_up, work.NODES)
+        yield cluster
+        cluster.detach()
+    except BaseException:
+        await asyncio.shield(asyncio.to_thread(cluster.close))
+        raise
 
 
 async def may_edit(stage: Stage) -> bool:
@@ -97,14 +120,16 @@ def main() -> int:
         which takes some minutes."""
     )
     try:
-        asyncio.run(tell(screen, checks, keep=options.keep))
+        up = asyncio.run(tell(screen, checks, keep=options.keep))
     except KeyboardInterrupt:
         screen.say("Stopped; nothing is left running.")
         return 130
     screen.chapter(7, "All claims")
     screen.ending(checks)
-    if options.keep:
+    if up:
         kept(screen)
+    elif not checks.good:
+        screen.note("To look into it, leave the cluster up: make demo KEEP=1")
     screen.say(f"It took {time.monotonic() - began:.0f} s.")
     screen.lines([checks.closing])
     return 0 if checks.good else 1

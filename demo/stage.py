@@ -106,7 +106,8 @@ class Stage:
     async def submit_at_once(self, *jobs: work.Manifest) -> None:
         """Creates Jobs in the same moment, as the user: each by a request of its own."""
         async with await Client.connect(kubeconfig=str(self.user_kubeconfig)) as user:
-            await user.list_all(JOBS, work.EVAL)  # so that no connection is waited for
+            # A connection for each, so that none of the requests has to wait for its own.
+            await asyncio.gather(*(user.list_all(JOBS, work.EVAL) for _ in jobs))
             await asyncio.gather(*(user.create(JOBS, job, work.EVAL) for job in jobs))
 
     async def delete_jobs(self, *jobs: str, namespace: str = work.EVAL) -> None:
