@@ -40,9 +40,7 @@ class Session:
         if answer.status >= http.HTTPStatus.BAD_REQUEST:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 content = json.loads(content)["message"].encode()
-            raise ApiError(
-                answer.status, f"The API server refused {method} {path}: {content.decode(errors='replace')}"
-            )
+            raise ApiError(answer.status, f"The API server refused {method} {path}: {content.decode(errors='replace')}")
         decoded: dict[str, Any] = json.loads(content)
         return decoded
 

@@ -148,20 +148,14 @@ def _build(recipe: Recipe, folder: Path, progress: Progress) -> None:
         program = made / recipe.names[0]
         progress(f"Fetching the sources of {recipe.title} (once).")
         flags = recipe.flags()
-        _finish(
-            processes, _go(recipe, "sources", [go, "list", "-deps", *flags, recipe.package]), lambda _: None
-        )
+        _finish(processes, _go(recipe, "sources", [go, "list", "-deps", *flags, recipe.package]), lambda _: None)
         packages = len(processes.log("sources").read_text().splitlines())
         build = _go(recipe, "build", [go, "build", "-v", *flags, "-o", str(program), recipe.package])
         began = time.monotonic()
 
         def show(lines: int) -> None:
             seconds = time.monotonic() - began
-            left = (
-                f", about {seconds / lines * (packages - lines) / 60 + 0.5:.0f} min left"
-                if lines > 50
-                else ""
-            )
+            left = f", about {seconds / lines * (packages - lines) / 60 + 0.5:.0f} min left" if lines > 50 else ""
             progress(f"Building {recipe.title} (once): {min(lines, packages)} of {packages} packages{left}.")
 
         _finish(processes, build, show)

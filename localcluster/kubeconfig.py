@@ -20,9 +20,7 @@ def _write(path: Path, server: str, authority: bytes, name: str, user: dict[str,
     content = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {"name": "local", "cluster": {"server": server, "certificate-authority-data": _text(authority)}}
-        ],
+        "clusters": [{"name": "local", "cluster": {"server": server, "certificate-authority-data": _text(authority)}}],
         "users": [{"name": name, "user": user}],
         "contexts": [{"name": "local", "context": {"cluster": "local", "user": name}}],
         "current-context": "local",

@@ -64,9 +64,7 @@ class Ports:
 class Plane:
     """The commands of one cluster, in the order in which they start."""
 
-    def __init__(
-        self, folder: Path, authority: Authority, ports: Ports, programs: Mapping[str, Path]
-    ) -> None:
+    def __init__(self, folder: Path, authority: Authority, ports: Ports, programs: Mapping[str, Path]) -> None:
         self._folder = folder
         self._authority = authority
         self._ports = ports

@@ -91,9 +91,7 @@ class Supervisor:
 
     def record(self) -> None:
         alive = {name: child.pid for name, child in self._children.items() if child.poll() is None}
-        processes = {"supervisor": Process.of(os.getpid())} | {
-            name: Process.of(pid) for name, pid in alive.items()
-        }
+        processes = {"supervisor": Process.of(os.getpid())} | {name: Process.of(pid) for name, pid in alive.items()}
         write_record(self._directory, {name: it for name, it in processes.items() if it is not None})
 
     def obey(self, command: dict[str, Any]) -> object:

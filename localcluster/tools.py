@@ -24,9 +24,7 @@ def _go_version(go: str | Path) -> tuple[int, int]:
     # Without GOTOOLCHAIN=local an old Go would answer by fetching a newer one.
     environment = os.environ | {"GOTOOLCHAIN": "local"}
     try:
-        answer = subprocess.run(
-            [go, "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=True
-        )
+        answer = subprocess.run([go, "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return (0, 0)
     numbers = re.match(r"go(\d+)\.(\d+)", answer.stdout)
