@@ -67,8 +67,10 @@ class _Decision:
         self.books = Books(world.queues, world.cluster.total())
         self.room = Room(world.cluster)
         self.drafts: list[_Draft] = []
-        self.stays: list[tuple[str, Verdict | Trial]] = []
+        self.stays: list[tuple[str, Verdict | tuple[Trial, ...]]] = []
+        """With the answer, or with all that was tried."""
         self.refused: set[Trial] = set()
+        self.verdicts: dict[Trial, Verdict] = {}
         self.reserved: dict[str, Amounts] = {}
         """By queue: in the books, for pods that don't go now."""
         self.adrift: list[Batch] = []
@@ -125,9 +127,12 @@ class _Decision:
             if verdict is not None:
                 self.stays.append((gang.gang, verdict))
                 continue
-            trial = (gang.queue, minimum or (Batch(extra[0].shape, 1),))
-            if not (self._start(gang, trial, extra) if minimum else self._join(gang, extra)):
-                self.stays.append((gang.gang, trial))
+            if minimum:
+                if not self._start(gang, minimum, extra):
+                    self.stays.append((gang.gang, ((gang.queue, minimum),)))
+            elif not self._join(gang, extra):
+                kinds = dict.fromkeys(batch.shape for batch in extra)
+                self.stays.append((gang.gang, tuple((gang.queue, (Batch(shape, 1),)) for shape in kinds)))
 
     def _barred(self, gang: Waiting) -> Verdict | None:
         """What keeps a gang from being tried at all."""
@@ -140,11 +145,12 @@ class _Decision:
             return Verdict(reason(Code.QUEUE_STOPPED, queue=stopped))
         return None
 
-    def _start(self, gang: Waiting, trial: Trial, extra: tuple[Batch, ...]) -> bool:
+    def _start(self, gang: Waiting, minimum: tuple[Batch, ...], extra: tuple[Batch, ...]) -> bool:
         """Lets the minimum go, whole, and as much more as fits; False, with nothing changed, where it doesn't fit."""
+        queue = gang.queue
+        trial = (queue, minimum)
         if trial in self.refused:
             return False
-        queue, minimum = trial
         asks = asks_of(minimum)
         numbers: dict[str, str] | None = None
         placements: tuple[Placement, ...] | None = None
@@ -220,17 +226,19 @@ class _Decision:
             )
             for draft in self.drafts
         )
-        verdicts: dict[Trial, Verdict] = {}
         stay = []
         for gang, why in self.stays:
-            if isinstance(why, Verdict):
-                verdict = why
-            elif why in verdicts:
-                verdict = verdicts[why]
-            else:
-                verdict = verdicts[why] = explain.refused(self.books, self.room, *why)
+            verdict = why if isinstance(why, Verdict) else self._verdict(why)
             stay.append(Stay(gang=gang, reason=verdict.reason, shortage=verdict.shortage))
         return Plan(go=go, stay=tuple(stay), queues=self._views())
+
+    def _verdict(self, tried: tuple[Trial, ...]) -> Verdict:
+        """Why none of these could go: the first that may go some day, before those that never can."""
+        for trial in tried:
+            if trial not in self.verdicts:
+                self.verdicts[trial] = explain.refused(self.books, self.room, *trial)
+        found = [self.verdicts[trial] for trial in tried]
+        return next((each for each in found if not each.hopeless), found[0])
 
     def _views(self) -> dict[str, QueueView]:
         views = {}

@@ -28,11 +28,19 @@ GROUPS: Final = 6
 """So many kinds of nodes, or of queues, are named in a sentence; the rest are counted."""
 
 
+HOPELESS: Final = frozenset({Code.NEVER_WITHIN_QUOTA, Code.NO_NODE_MATCHES, Code.NEVER_FITS})
+"""Nothing that ends will change these: somebody has to change something."""
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """A reason, and what is missing by resource where that can be said."""
 
     reason: Reason
     shortage: Amounts = {}
+
+    @property
+    def hopeless(self) -> bool:
+        return self.reason.code in HOPELESS
 
 
 def asks_of(batches: Iterable[Batch]) -> dict[str, int]:

@@ -108,7 +108,7 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue's books after the plan's admissions: what the Queue's status shows."""
+    """A queue's books after the plan's admissions, its children's in them: what the Queue's status shows."""
 
     allocated: Amounts
     reserved: Amounts

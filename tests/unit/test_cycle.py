@@ -187,6 +187,13 @@ def test_pods_that_join_go_one_by_one_and_wait_with_a_reason() -> None:
     assert codes(plan) == {"g": Code.NEVER_WITHIN_QUOTA}
 
 
+def test_pods_that_join_are_never_hopeless_for_one_kind_alone() -> None:
+    nodes = cluster(node("n", cpu="2"))
+    nodes.add_pod("foreign", "n", ONE)
+    waiting = [gang("g", "q", extra=(Batch(shape(cpu=8), 1), Batch(shape(cpu=2), 1)))]
+    assert codes(decide(world(nodes, ANY, waiting), 0)) == {"g": Code.NO_ROOM}
+
+
 def test_a_gang_that_asks_for_no_pods_is_left_alone() -> None:
     plan = decide(world(cluster(node("n", cpu="2")), ANY, [gang("g", "q"), gang("h", "q", (0, ONE))]), 0)
     assert (plan.go, plan.stay) == ((), ())
