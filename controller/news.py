@@ -23,9 +23,8 @@ from startgate.kube.errors import KubeError
 from startgate.kube.events import Budget, Recorder, Regarding
 from startgate.model.gang import Phase
 from startgate.model.objects import Condition, rfc3339
-from startgate.model.quantity import format_amount
 from startgate.model.reasons import Code
-from startgate.model.resources import Amounts
+from startgate.model.resources import quantities
 
 log = logging.getLogger(__name__)
 
@@ -188,9 +187,9 @@ def _queue_status(view: QueueView, waiting: int, running: int, old: list[Conditi
     reason = "Contradiction" if view.problems else "NoContradiction"
     made = Condition(type="Sound", status=sound, reason=reason, message=message, last_transition_time=at)
     status: dict[str, Any] = {
-        "allocated": _quantities(view.allocated),
-        "reserved": _quantities(view.reserved),
-        "headroom": _quantities(view.headroom),
+        "allocated": quantities(view.allocated),
+        "reserved": quantities(view.reserved),
+        "headroom": quantities(view.headroom),
         "waiting": waiting,
         "running": running,
     }
@@ -208,7 +207,3 @@ def _replaced(old: Any, new: Mapping[str, Any]) -> dict[str, Any]:
         else:
             patch[key] = value
     return patch
-
-
-def _quantities(amounts: Amounts) -> dict[str, str]:
-    return {name: format_amount(name, amount) for name, amount in sorted(amounts.items()) if amount}

@@ -16,9 +16,8 @@ from startgate.engine.lifecycle import steps
 from startgate.model import names
 from startgate.model.gang import Admission, Counts, Gang, GangSpec, GangStatus, Phase, Transition
 from startgate.model.objects import Condition, rfc3339
-from startgate.model.quantity import format_amount
 from startgate.model.reasons import Code
-from startgate.model.resources import PODS, Amounts
+from startgate.model.resources import quantities
 
 MOST_TRANSITIONS: Final = 10
 
@@ -51,7 +50,7 @@ def compose(state: State, now: float) -> Said:
             bound=len(facts.bound),
             terminating=len(facts.leaving),
         ),
-        shortage=_quantities(state.verdict.shortage) if state.verdict and _waits(phase) else {},
+        shortage=quantities(state.verdict.shortage) if state.verdict and _waits(phase) else {},
         since=old.since or rfc3339(facts.created),
         admission=admission if admission and phase is not Phase.FINISHED else msgspec.UNSET,
         taken_back=old.taken_back,
@@ -144,10 +143,6 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
 
 def _waits(phase: Phase) -> bool:
     return phase in (Phase.WAITING, Phase.PARKED)
-
-
-def _quantities(amounts: Amounts) -> dict[str, str | int]:
-    return {name: format_amount(name, amount) for name, amount in sorted(amounts.items()) if name != PODS or amount}
 
 
 def _conditions(old: GangStatus, state: State, phase: Phase, code: str, now: float) -> list[Condition]:

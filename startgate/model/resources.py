@@ -71,6 +71,11 @@ def shortage(need: Amounts, room: Amounts) -> dict[str, int]:
     }
 
 
+def quantities(held: Amounts) -> dict[str, str | int]:
+    """As Kubernetes writes them, by resource name, for an object; zeros are left out."""
+    return {resource: format_amount(resource, count) for resource, count in sorted(held.items()) if count}
+
+
 def largest(*many: Amounts) -> dict[str, int]:
     """The greatest of each resource that any of them names, be it 0."""
     top: dict[str, int] = {}
