@@ -108,8 +108,8 @@ class Template:
 class Program:
     """One of our programs, as a process of this machine. It keeps its name and its ports when it is restarted."""
 
-    def __init__(self, cluster: Cluster, template: Template, replica: int, kubeconfig: Path) -> None:
-        self.name = f"{template.name}-{replica}"
+    def __init__(self, cluster: Cluster, template: Template, kubeconfig: Path) -> None:
+        self.name = f"{template.name}-0"
         self.audit = cluster.dir / "startgate" / self.name / "audit.jsonl"
         self.audit.parent.mkdir(parents=True, exist_ok=True)
         self.health_port = free_port()
@@ -220,7 +220,7 @@ class Startgate:
         # The accounts have to be there for their tokens; the webhook's port has to be known for the rest.
         await _apply(cluster, [each for each in manifests if each["kind"] in ("Namespace", "ServiceAccount")])
         programs = {
-            each.name: Program(cluster, each, 0, await cluster.service_account_kubeconfig(each.namespace, each.account))
+            each.name: Program(cluster, each, await cluster.service_account_kubeconfig(each.namespace, each.account))
             for each in templates
         }
         deployed = cls(cluster, programs)

@@ -1,0 +1,181 @@
+"""kubectl gang on a real cluster, as kubectl runs it: what people and scripts read there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sysconfig
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from localcluster import tools
+from localcluster.deploy import kubectl
+from startgate.model.gang import Phase
+from startgate.model.reasons import Code
+from tests.behaviour.kit import Field, eventually
+
+
+async def gang(kubeconfig: Path, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of `kubectl gang`."""
+    process = await asyncio.create_subprocess_exec(
+        str(tools.kubectl()),
+        "gang",
+        *arguments,
+        f"--kubeconfig={kubeconfig}",
+        env={"PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]), "HOME": "/nonexistent"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def as_json(field: Field, *arguments: str) -> dict[str, Any]:
+    code, out, err = await gang(field.cluster.kubeconfig, *arguments, "-o", "json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert isinstance(found, dict)
+    return found
+
+
+async def test_list_shows_who_runs_and_who_waits_in_the_order_of_the_queue(field: Field) -> None:
+    await field.nodes(2)
+    high = await field.priority("high", 100)
+    queue = await field.queue(capability={"cpu": "2"})
+    await field.run("first", pods=2, queue=queue)
+    await field.next_second()
+    await field.submit("second", pods=1, queue=queue)
+    await field.waits("second", Code.QUEUE_CAPABILITY)
+    await field.next_second()
+    await field.submit("urgent", pods=1, queue=queue, priorityClassName=high)
+    await field.waits("urgent", Code.QUEUE_CAPABILITY)
+    admin, ns = field.cluster.kubeconfig, field.namespace
+    code, out, err = await gang(admin, "list", "-n", ns)
+    assert (code, err) == (0, "")
+    rows = [line.split() for line in out.splitlines()]
+    assert rows[0] == ["NAME", "QUEUE", "PHASE", "PODS", "REASON", "AGE"]
+    assert [row[:-1] for row in rows[1:]] == [
+        ["job-urgent", queue, "Waiting", "0/1", "QueueCapability"],
+        ["job-first", queue, "Running", "2/2", "Running"],
+        ["job-second", queue, "Waiting", "0/1", "QueueCapability"],
+    ]
+    code, out, err = await gang(admin, "list", "-A")
+    assert out.split()[:2] == ["NAMESPACE", "NAME"]
+    assert f"\n{ns}   job-first" in out
+    found = await as_json(field, "list", "-n", ns)
+    assert [each["name"] for each in found["gangs"]] == ["job-urgent", "job-first", "job-second"]
+    code, out, err = await gang(admin, "list", "-n", ns, "-o", "yaml")
+    assert yaml.safe_load(out) == await as_json(field, "list", "-n", ns)
+
+
+async def test_list_of_nothing(field: Field) -> None:
+    code, out, err = await gang(field.cluster.kubeconfig, "list", "-n", field.namespace)
+    assert (code, out, err) == (0, "", f"No gangs in namespace {field.namespace}.\n")
+    assert await as_json(field, "list", "-n", field.namespace) == {"gangs": []}
+
+
+async def test_why_gives_the_sentence_of_the_gang_by_each_of_its_names(field: Field) -> None:
+    await field.nodes(2)
+    queue = await field.queue(capability={"cpu": "2"})
+    await field.submit("a", pods=4, minimum=3, queue=queue)
+    waiting = await field.waits("a", Code.NEVER_WITHIN_QUOTA)
+    answers = [
+        await gang(field.cluster.kubeconfig, "why", name, "-n", field.namespace)
+        for name in ("a", "job/a", "job-a", "gang/job-a")
+    ]
+    for code, out, err in answers:
+        assert (code, err) == (0, "")
+        assert out.splitlines()[:2] == [
+            f"Job a in namespace {field.namespace} is Waiting: NeverWithinQuota",
+            f"  {waiting.status.message}",
+        ]
+        assert "0/4 bound, 4 at the gate; at least 3 start together" in out
+        assert "Released=False" in out
+    found = await as_json(field, "why", "a", "-n", field.namespace)
+    assert (found["job"], found["message"], found["gang"]["reason"]) == (
+        "a",
+        waiting.status.message,
+        "NeverWithinQuota",
+    )
+    await field.change_queue(queue, capability={"cpu": "4"})
+    await field.phase("a", Phase.RUNNING)
+    code, out, err = await gang(field.cluster.kubeconfig, "why", "a", "-n", field.namespace)
+    assert out.splitlines()[0] == f"Job a in namespace {field.namespace} is Running"
+    assert "Released=True" in out
+    assert "audit id" in out
+
+
+async def test_why_where_there_is_no_gang(field: Field) -> None:
+    await field.nodes(1)
+    await field.submit("plain", pods=1)
+    await field.until(lambda: field.job("plain") is not None, "the Job is there")
+    code, out, err = await gang(field.cluster.kubeconfig, "why", "plain", "-n", field.namespace)
+    assert (code, err) == (0, "")
+    assert "has no label startgate.dev/queue" in out
+    found = await as_json(field, "why", "plain", "-n", field.namespace)
+    assert (found["job"], found["gang"]) == ("plain", None)
+    for name, what in (("nothing", "Job or Gang"), ("job/nothing", "Job"), ("gang/nothing", "Gang")):
+        code, out, err = await gang(field.cluster.kubeconfig, "why", name, "-n", field.namespace, "-o", "json")
+        assert (code, out) == (1, "")
+        assert err.startswith(f"Error: There is no {what} named nothing in namespace {field.namespace};")
+
+
+async def test_why_before_the_controller_has_seen_the_job(field: Field) -> None:
+    queue = await field.queue()
+    await field.startgate.controller.stop()
+    await field.submit("a", pods=1, queue=queue)
+    code, out, err = await gang(field.cluster.kubeconfig, "why", "a", "-n", field.namespace)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Job a asks for queue {queue} and has no Gang yet;")
+
+
+async def test_queues_shows_what_is_left_below_each_parent(field: Field) -> None:
+    await field.nodes(2)
+    parent = await field.queue("parent", capability={"cpu": "6"})
+    child = await field.queue("child", parent=parent, guarantee={"cpu": 1}, capability={"cpu": "4000m"}, stopped=False)
+    await field.run("a", pods=2, queue=child)
+
+    await eventually(lambda: field.read_queue(child), lambda found: found.status.running == 1, "the queue says so")
+    code, out, err = await gang(field.cluster.kubeconfig, "queues")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    (number,) = (number for number, line in enumerate(lines) if line.startswith(f"  {child} "))
+    assert lines[number].split() == [child, "open", "0", "1", "cpu", "1", "-", "4", "2", "2"]
+    assert lines[number - 1].split()[0] == parent
+    (found,) = (each for each in (await as_json(field, "queues"))["queues"] if each["name"] == child)
+    assert (found["parent"], found["depth"], found["capability"], found["allocated"]["cpu"]) == (
+        parent,
+        1,
+        {"cpu": "4"},
+        "2",
+    )
+
+
+async def test_rights_are_those_of_view(field: Field) -> None:
+    """In its own namespace `view` is enough for gangs; what is not allowed says which role would be."""
+    user = f"ann-{field.namespace}"
+    kubeconfig = await field.cluster.user_kubeconfig(user)
+    code, out, err = await gang(kubeconfig, "list", "-n", field.namespace)
+    assert (code, out) == (3, "")
+    assert "forbidden" in err
+    assert "startgate-view" in err
+    await kubectl(
+        field.cluster,
+        *("create", "rolebinding", "ann", "--clusterrole=view", f"--user={user}", f"--namespace={field.namespace}"),
+    )
+    for verb, expected in (
+        (("list", "-n", field.namespace), 0),
+        (("why", "x", "-n", field.namespace), 1),
+        (("list", "-A"), 3),
+        (("queues",), 3),
+    ):
+        asked = partial(gang, kubeconfig, *verb)
+        await eventually(asked, lambda ended, code=expected: ended[0] == code, f"{verb} ends with {expected}")
+    await kubectl(field.cluster, "create", "clusterrolebinding", user, "--clusterrole=startgate-view", f"--user={user}")
+    await eventually(partial(gang, kubeconfig, "queues"), lambda ended: ended[0] == 0, "queues can be read")
+    await kubectl(field.cluster, "delete", "clusterrolebinding", user)
