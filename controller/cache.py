@@ -126,8 +126,8 @@ class Cache:
         self.touch(group.uid)
 
     def _pod(self, change: Change[Pod]) -> None:
-        new = change.new
-        pod = new or change.old
+        old, new = change.old, change.new
+        pod = new or old
         assert pod is not None
         place = self._place(new) if new is not None and not new.ended else ""
         if place:
@@ -138,7 +138,7 @@ class Cache:
             self.others[pod.uid] = new
         else:
             self.others.pop(pod.uid, None)
-        self._regroup(pod, new)
+        self._regroup(old, new)
 
     def _place(self, pod: Pod) -> str:
         """The node on which a pod takes room: where it is bound, or, past all gates, where it is nominated.
@@ -151,21 +151,17 @@ class Cache:
             return self._reserved.get(pod.uid, "")
         return "" if pod.foreign_gates else pod.nominated
 
-    def _regroup(self, pod: Pod, new: Pod | None) -> None:
-        owner = pod.owner
-        if owner is not None and (pod.queue or owner.kind == "Job"):
-            # Pods of unlabelled Jobs too: the label may come later, and then they have to be known.
-            group = self._group(owner.uid, owner.kind, pod.namespace, owner.name)
-        elif pod.queue:
-            group = self._group(pod.uid, "Pod", pod.namespace, pod.name)
-        else:
-            self._wake()
-            return
-        if new is None:
-            group.pods.pop(pod.uid, None)
-        else:
-            group.pods[pod.uid] = new
-        self._drop_if_idle(group)
+    def _regroup(self, old: Pod | None, new: Pod | None) -> None:
+        """A pod is in one group at most. It may change hands: orphaned when its Job is deleted alone, adopted."""
+        before, after = old and _family(old), new and _family(new)
+        if old is not None and before and before != after and (left := self.groups.get(before[0])):
+            left.pods.pop(old.uid, None)
+            self._drop_if_idle(left)
+        if new is not None and after:
+            group = self._group(*after)
+            group.pods[new.uid] = new
+            self._drop_if_idle(group)
+        self._wake()
 
     def _job(self, change: Change[Job]) -> None:
         job = change.new or change.old
@@ -201,6 +197,15 @@ class Cache:
 
     def _other(self, change: Change[Queue]) -> None:
         self._wake()
+
+
+def _family(pod: Pod) -> tuple[str, str, str, str] | None:
+    """The group that a pod belongs to, as `Cache._group` takes it; None for a pod that we don't follow."""
+    owner = pod.owner
+    if owner is not None and (pod.queue or owner.kind == "Job"):
+        # Pods of unlabelled Jobs too: the label may come later, and then they have to be known.
+        return owner.uid, owner.kind, pod.namespace, owner.name
+    return (pod.uid, "Pod", pod.namespace, pod.name) if pod.queue else None
 
 
 def _outsider(pod: Pod) -> bool:

@@ -1,0 +1,226 @@
+"""From objects to the World: each pod in one place, work under way counted, books that agree with a recount.
+
+No API server here: the stores are fed as a reflector would feed them.
+"""
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from controller.cache import Cache
+from controller.gangs import Gangs
+from controller.state import Flight, State
+from startgate.engine.world import ClaimKind, World
+from startgate.kube.client import Client
+from startgate.model import names, objects
+from startgate.model.gang import Admission, Gang, GangSpec, GangStatus, Phase
+from startgate.model.objects import rfc3339
+
+NOW = 1_800_000_000.0
+Q = {names.QUEUE: "q"}
+VERSIONS = itertools.count(1)
+
+
+@pytest.fixture
+async def cache(tmp_path: Path) -> AsyncIterator[Cache]:
+    config = tmp_path / "kubeconfig"
+    cluster = {"name": "none", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "none", "context": {"cluster": "none", "user": "none"}}
+    user = {"name": "none", "user": {}}
+    config.write_text(
+        yaml.safe_dump({"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "none"})
+    )
+    async with await Client.connect(kubeconfig=str(config)) as client:
+        yield Cache(client, lambda: None)
+
+
+class Feed:
+    """Objects as the API server would send them, with versions that only grow."""
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+        self.gangs = Gangs(cache)
+
+    def _meta(self, name: str, **fields: Any) -> objects.ObjectMeta:
+        version = next(VERSIONS)
+        return objects.ObjectMeta(
+            name=name,
+            namespace="n",
+            uid=fields.pop("uid", f"uid-{name}"),
+            resource_version=str(version),
+            creation_timestamp=rfc3339(NOW - 60),
+            **fields,
+        )
+
+    def job(self, name: str, *, pods: int = 2, **spec: Any) -> None:
+        template = objects.PodTemplateSpec(metadata=objects.ObjectMeta(labels=Q), spec=one_cpu())
+        made = objects.JobSpec(parallelism=pods, completions=pods, completion_mode="Indexed", template=template, **spec)
+        self.cache.jobs.store.put(objects.Job(metadata=self._meta(name, labels=Q), spec=made))
+
+    def pod(self, job: str, index: int, *, gated: bool = True, node: str = "", phase: str = "Pending") -> None:
+        owner = objects.OwnerReference(api_version="batch/v1", kind="Job", name=job, uid=f"uid-{job}", controller=True)
+        meta = self._meta(
+            f"{job}-{index}", labels=Q, owner_references=(owner,), annotations={names.JOB_INDEX: str(index)}
+        )
+        spec = one_cpu(node, (names.GATE,) if gated else ())
+        self.cache.pods.store.put(objects.Pod(metadata=meta, spec=spec, status=objects.PodStatus(phase=phase)))
+
+    def gang(self, job: str, slots: int, *, gathering: bool = False) -> None:
+        owner = objects.OwnerReference(api_version="batch/v1", kind="Job", name=job, uid=f"uid-{job}", controller=True)
+        status = GangStatus(
+            phase=Phase.RELEASING, admission=Admission(id="a", at=rfc3339(NOW), slots=slots, gathering=gathering)
+        )
+        meta = self._meta(f"job-{job}", owner_references=(owner,))
+        self.cache.gangs.store.put(
+            Gang(metadata=meta, spec=GangSpec(queue="q", min_available=slots, pods=slots), status=status)
+        )
+
+    def world(self) -> World:
+        for uid in self.cache.take_dirty():
+            self.gangs.refresh(uid, NOW)
+        return self.gangs.world(NOW)
+
+    def state(self, job: str) -> State:
+        return self.gangs.states[f"uid-{job}"]
+
+
+def one_cpu(node: str = "", gates: tuple[str, ...] = ()) -> objects.PodSpec:
+    container = objects.Container(name="c", resources=objects.Resources(requests={"cpu": "1"}))
+    return objects.PodSpec(
+        node_name=node, containers=(container,), scheduling_gates=tuple(objects.SchedulingGate(name=g) for g in gates)
+    )
+
+
+def claimed(world: World) -> list[tuple[ClaimKind, int]]:
+    return [(claim.kind, sum(batch.count for batch in claim.batches)) for claim in world.claims]
+
+
+async def test_a_gang_that_has_its_pods_asks_to_start(cache: Cache) -> None:
+    feed = Feed(cache)
+    feed.job("x")
+    feed.pod("x", 0)
+    assert feed.world().waiting == ()
+    feed.pod("x", 1)
+    (asks,) = feed.world().waiting
+    assert (asks.gang, asks.queue, sum(batch.count for batch in asks.minimum)) == ("n/job-x", "q", 2)
+
+
+async def test_work_under_way_is_charged_and_has_its_room_and_is_not_decided_on_again(cache: Cache) -> None:
+    feed = Feed(cache)
+    feed.job("x")
+    feed.pod("x", 0)
+    feed.pod("x", 1)
+    feed.world()
+    state = feed.state("x")
+    state.flight = Flight(Phase.RELEASING, None, Admission(id="a", at=rfc3339(NOW), slots=2))
+    state.flight.pods = {pod.uid: pod for pod in state.facts.gated}
+    world = feed.world()
+    assert world.waiting == ()
+    assert claimed(world) == [(ClaimKind.BIND, 2)]
+    assert world.used["q"] == {"cpu": 2000, "pods": 2}
+
+
+async def test_a_reservation_is_on_its_node_and_nowhere_else(cache: Cache) -> None:
+    feed = Feed(cache)
+    feed.job("x", pods=1)
+    feed.pod("x", 0)
+    feed.world()
+    state = feed.state("x")
+    (pod,) = state.facts.gated
+    state.flight = Flight(Phase.RESERVED, None)
+    state.flight.pods = {pod.uid: pod}
+    cache.reserve(pod, "node")
+    slot = cache.cluster.slots["node"]
+    assert cache.cluster.used[cache.cluster.rows["cpu"], slot] == 1000
+    assert claimed(feed.world()) == []
+    cache.unreserve(pod)
+    assert cache.cluster.used[cache.cluster.rows["cpu"], slot] == 0
+
+
+async def test_slots_without_a_pod_are_held_and_pods_at_the_gate_follow(cache: Cache) -> None:
+    """Case 44: what follows takes the slots of what ended; case 31: a lost pod's slot is kept."""
+    feed = Feed(cache)
+    feed.job("x", pods=4)
+    feed.gang("x", slots=4)
+    feed.pod("x", 0, gated=False, node="a", phase="Running")
+    feed.pod("x", 1, gated=False)
+    feed.pod("x", 2)
+    assert claimed(feed.world()) == [(ClaimKind.BIND, 1), (ClaimKind.FOLLOW, 1), (ClaimKind.HOLD, 1)]
+
+
+async def test_a_resumed_gang_is_held_for_until_it_has_its_pods(cache: Cache) -> None:
+    feed = Feed(cache)
+    feed.job("x")
+    feed.gang("x", slots=2, gathering=True)
+    feed.pod("x", 0)
+    assert claimed(feed.world()) == [(ClaimKind.HOLD, 2)]
+    feed.pod("x", 1)
+    assert claimed(feed.world()) == [(ClaimKind.GATHER, 2)]
+
+
+async def test_pods_past_the_gate_without_a_record_are_adopted(cache: Cache) -> None:
+    """A gang of one whose patch was the record, seen by a controller that has just started."""
+    feed = Feed(cache)
+    feed.job("x", pods=1)
+    feed.pod("x", 0, gated=False, node="a", phase="Running")
+    assert feed.world().waiting == ()
+    state = feed.state("x")
+    assert state.admission is not None
+    assert (state.admission.slots, state.phase) == (1, Phase.RUNNING)
+
+
+async def test_pods_of_a_job_that_is_gone_are_charged_until_they_are_gone_too(cache: Cache) -> None:
+    """Case 33: an older Job's pods, still terminating."""
+    feed = Feed(cache)
+    feed.pod("x", 0, gated=False, node="a", phase="Running")
+    assert feed.world().used["q"] == {"cpu": 1000, "pods": 1}
+    feed.pod("x", 0, gated=False, node="a", phase="Failed")
+    assert feed.world().used.get("q", {}).get("cpu", 0) == 0
+
+
+moves = st.lists(
+    st.tuples(
+        st.sampled_from("xyz"),
+        st.integers(0, 3),
+        st.sampled_from(["gated", "open", "bound", "succeeded", "gone"]),
+        st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(moves)
+async def test_the_books_agree_with_a_recount_whatever_happens(
+    cache: Cache, seen: list[tuple[str, int, str, bool]]
+) -> None:
+    feed = Feed(cache)
+    for key in list(cache.groups):
+        cache.touch(key)
+    for job in "xyz":
+        feed.job(job, pods=4)
+    for job, index, what, look in seen:
+        if what == "gone":
+            held = cache.pods.store.get(f"{job}-{index}", "n")
+            if held is not None:
+                cache.pods.store.forget(held.name, "n", held.uid)
+        else:
+            phases = {"succeeded": "Succeeded", "bound": "Running"}
+            node = "a" if what in phases else ""
+            feed.pod(job, index, gated=what == "gated", node=node, phase=phases.get(what, "Pending"))
+        if look:
+            feed.world()
+    feed.world()
+    assert feed.gangs.recount()
+    expected: dict[str, int] = {}
+    for pod in cache.pods.store:
+        if not pod.gated and not pod.ended:
+            for resource, amount in pod.shape.amounts.items():
+                expected[resource] = expected.get(resource, 0) + amount
+    assert {k: v for k, v in feed.gangs.world(NOW).used.get("q", {}).items() if v} == expected
