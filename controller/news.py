@@ -29,11 +29,11 @@ from startgate.model.resources import quantities
 log = logging.getLogger(__name__)
 
 SETTLE: Final[Mapping[Code, float]] = {
-    Code.PODS_MISSING: 1.0,
-    Code.RESERVING: 1.0,
-    Code.GATHERING: 1.0,
-    Code.RELEASING: 1.0,
-    Code.BINDING: 1.0,
+    Code.PODS_MISSING: 4.0,
+    Code.RELEASING: 4.0,
+    Code.BINDING: 4.0,
+    Code.RESERVING: 2.0,
+    Code.GATHERING: 2.0,
     Code.BELOW_MINIMUM: 1.0,
 }
 """Seconds that a passing reason has to stand before it is news. All others: SHORTLY."""
