@@ -18,12 +18,12 @@ import msgspec
 
 from controller import statuses
 from controller.cache import Cache
-from controller.gangs import pause_after
+from controller.gangs import backing_off
 from controller.state import Flight, State
 from controller.writes import NotLeadingError, Writes, all_of
 from startgate.audit.journal import Journal, JournalError
 from startgate.audit.record import DONE, Decision, Record, Stage
-from startgate.engine.lifecycle import Do
+from startgate.engine.lifecycle import Do, back_off
 from startgate.engine.world import ClaimKind, Go
 from startgate.kube.errors import KubeError
 from startgate.model.gang import Admission, Phase
@@ -282,11 +282,15 @@ class Flights:
         state.whole, state.lost_at, state.refused = False, None, None
 
         def compose() -> statuses.Said:
-            spec, status = statuses.compose(state, self._clock())
+            now = self._clock()
+            times = (state.record.status.taken_back if state.record else 0) + 1
+            until = now + back_off(times)
+            if taken_back and state.flight:
+                state.flight.reason = backing_off(times, until)  # no Gang without a reason, not for a moment
+            spec, status = statuses.compose(state, now)
             status.admission = msgspec.UNSET
             if taken_back:
-                status.taken_back += 1
-                status.not_before = pause_after(status.taken_back, self._clock())
+                status.taken_back, status.not_before = times, rfc3339(until)
             return spec, status
 
         await statuses.write(self._writes, state, compose)

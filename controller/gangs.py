@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.cache import Cache, Group
 from controller.state import State, grant_of
-from startgate.engine.lifecycle import Do, Standing, back_off, standing, wanted_slots
+from startgate.engine.lifecycle import Do, Standing, standing, wanted_slots
 from startgate.engine.observe import Facts, amounts_of, batches, charged, observe_job, observe_owner, opted_in
 from startgate.engine.world import Batch, Claim, ClaimKind, Waiting, World
 from startgate.model.gang import Admission, Gang, Phase
@@ -284,13 +284,12 @@ def _pause(state: State, now: float) -> Reason | None:
     until = _not_before(state)
     if state.record is None or now >= until:
         return None
-    times = state.record.status.taken_back
+    return backing_off(state.record.status.taken_back, until)
+
+
+def backing_off(times: int, until: float) -> Reason:
+    """Why a gang that has been taken back so many times waits until then (epoch seconds)."""
     return reason(Code.BACKING_OFF, times=times, last="not all of its pods were bound in time", until=rfc3339(until))
-
-
-def pause_after(times: int, now: float) -> str:
-    """Until when a gang that has been taken back so many times waits (RFC 3339)."""
-    return rfc3339(now + back_off(times))
 
 
 def _owner_uid(gang: Gang) -> str:

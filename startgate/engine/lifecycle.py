@@ -165,7 +165,7 @@ def _released(facts: Facts, grant: Grant, lost_at: float | None, now: float) -> 
     if now < deadline:
         return _at(Phase.RELEASING, why, deadline=deadline)
     if not facts.parkable:
-        owner = f"{facts.owner_kind} {facts.owner_name}"
+        owner = facts.belongs_to or f"{facts.owner_kind} {facts.owner_name}"
         return _at(Phase.RELEASING, reason(Code.CANNOT_PARK, bound=bound, want=need, owner=owner))
     return _at(Phase.RELEASING, why, Do.PARK, park_as=Code.NOT_BOUND_IN_TIME)
 

@@ -41,6 +41,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The parking reason in our annotation, whether suspended or not."""
     parkable: bool = False
     """Whether we may suspend the owner."""
+    belongs_to: str = ""
+    """The owner's own controller, as "JobSet x"; "" without one."""
     ready_template: bool = True
     """Whether the owner's pods are born with our label and so with our gate."""
     outcome: str = ""
@@ -117,6 +119,7 @@ def observe_job(job: Job, pods: Iterable[Pod], template: Shape) -> Facts:
         suspended_by=("us" if parked_as else "user") if suspended else "",
         parked_as=parked_as,
         parkable=controller is None or controller.kind == "CronJob",
+        belongs_to=f"{controller.kind} {controller.name}" if controller else "",
         ready_template=names.QUEUE in job.spec.template.metadata.labels,
         outcome=_outcome(job),
         hold=meta.annotations.get(names.HOLD) == "true",

@@ -101,7 +101,7 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         Code.LABELLED_LATER: "suspended until its turn comes, since the label came after its pods were made",
         Code.NOT_BOUND_IN_TIME: "taken back whole: {bound} of {want} pods were bound within {timeout}{why}; "
         "it keeps its place in the queue",
-        Code.CANNOT_PARK: "not all of its pods were bound in time ({bound} of {want}), and its Job belongs to "
+        Code.CANNOT_PARK: "not all of its pods were bound in time ({bound} of {want}), and it belongs to "
         "{owner}, so it is not suspended by us; delete or mend it by hand",
     }
 )

@@ -123,7 +123,7 @@ def test_a_loss_has_its_own_time_and_sentence() -> None:
 
 
 def test_a_job_of_another_controller_is_never_suspended() -> None:
-    made = stand(facts(bound=3, pending=1, start_timeout=5.0, parkable=False, owner_kind="JobSet"), GRANT)
+    made = stand(facts(bound=3, pending=1, start_timeout=5.0, parkable=False, belongs_to="JobSet x"), GRANT)
     assert told(made) == (Phase.RELEASING, Do.NOTHING, Code.CANNOT_PARK)
     assert made.reason is not None
     assert "JobSet x" in made.reason.message
