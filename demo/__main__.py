@@ -97,9 +97,9 @@ def kept(screen: Screen) -> None:
     screen.blank()
     screen.lines(
         [
-            "  kubectl get queues,gangs -A                      # who has what, who waits and why",
-            f"  kubectl gang why job/impatient -n {work.EVAL}      # the sentence",
-            f"  kubectl delete job notebook -n {work.OTHERS}    # a GPU comes free: see the gang start",
+            f"  {'kubectl get queues,gangs -A':48} # who has what, who waits and why",
+            f"  {f'kubectl gang why job/impatient -n {work.EVAL}':48} # the sentence",
+            f"  {f'kubectl delete job notebook -n {work.OTHERS}':48} # a GPU comes free: see the gang start",
         ]
     )
     screen.say("To stop it:")
@@ -128,7 +128,7 @@ def main() -> int:
     screen.ending(checks)
     if up:
         kept(screen)
-    elif not checks.good:
+    elif not checks.good and not options.keep:
         screen.note("To look into it, leave the cluster up: make demo KEEP=1")
     screen.say(f"It took {time.monotonic() - began:.0f} s.")
     screen.lines([checks.closing])
