@@ -35,6 +35,11 @@ async def gang(kubeconfig: Path, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
+async def ends(kubeconfig: Path, *arguments: str) -> int:
+    """The exit code alone."""
+    return (await gang(kubeconfig, *arguments))[0]
+
+
 async def as_json(field: Field, *arguments: str) -> dict[str, Any]:
     code, out, err = await gang(field.cluster.kubeconfig, *arguments, "-o", "json")
     assert (code, err) == (0, "")
@@ -174,8 +179,8 @@ async def test_rights_are_those_of_view(field: Field) -> None:
         (("list", "-A"), 3),
         (("queues",), 3),
     ):
-        asked = partial(gang, kubeconfig, *verb)
-        await eventually(asked, lambda ended, code=expected: ended[0] == code, f"{verb} ends with {expected}")
+        asked = partial(ends, kubeconfig, *verb)
+        await eventually(asked, expected.__eq__, f"{verb} ends with {expected}")
     await kubectl(field.cluster, "create", "clusterrolebinding", user, "--clusterrole=startgate-view", f"--user={user}")
-    await eventually(partial(gang, kubeconfig, "queues"), lambda ended: ended[0] == 0, "queues can be read")
+    await eventually(partial(ends, kubeconfig, "queues"), (0).__eq__, "queues can be read")
     await kubectl(field.cluster, "delete", "clusterrolebinding", user)
