@@ -149,7 +149,7 @@ def _field(owner: type, field: inspect.Field) -> Schema:
     return schema
 
 
-def _schema(made: inspect.Type) -> Schema:  # noqa: PLR0911  (one case a kind of type: a table)
+def _schema(made: inspect.Type) -> Schema:
     match made:
         case inspect.Metadata(type=inner, extra_json_schema=extra):
             return _schema(inner) | (extra or {})
