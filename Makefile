@@ -49,6 +49,8 @@ lock:
 		--group dev --extra programs pyproject.toml -o requirements.lock
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--group go -o requirements-go.lock
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--extra programs pyproject.toml -c requirements.lock -o requirements-image.lock
 
 .venv/ready: requirements.lock requirements-go.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
