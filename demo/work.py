@@ -32,7 +32,7 @@ def job(
     workers: int = WORKERS,
     queue: str = "",
     requests: Mapping[str, str] | None = None,
-    image: str = "registry.example/finetune:3",
+    image: str = "finetune:3",
 ) -> Manifest:
     """A Job whose workers need one another: all of them, or none is of use."""
     asks = dict(requests or {"cpu": "2", "memory": "8Gi", GPU: "1"})
@@ -63,7 +63,7 @@ def job(
 
 def notebook() -> Manifest:
     """What keeps one GPU busy: another team's, and none of Startgate's business."""
-    return job("notebook", namespace=OTHERS, workers=1, image="registry.example/notebook:1")
+    return job("notebook", namespace=OTHERS, workers=1, image="notebook:1")
 
 
 def queue() -> Manifest:
