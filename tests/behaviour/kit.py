@@ -36,6 +36,9 @@ from startgate.model.pods import Pod, pod_of
 from startgate.model.queue import Queue
 from startgate.model.reasons import Code
 
+LIFTED: Final = "has(oldObject.spec.schedulingGates) && !has(object.spec.schedulingGates)"
+"""For `Field.policy`: this update of a pod takes its last gate off."""
+
 Manifest = dict[str, Any]
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from startgate.model import names
 from startgate.model.gang import Gang, Phase
-from startgate.model.objects import Job
+from startgate.model.objects import Job, timestamp
 from startgate.model.quantity import parse_units
 from startgate.model.reasons import Code
 from tests.behaviour.kit import Field, eventually
@@ -137,9 +137,11 @@ async def test_a_deadline_does_not_run_while_its_gang_waits(field: Field) -> Non
     await field.waits("a", Code.CLUSTER_IN_USE)
     assert field.sure("a").status.phase is Phase.PARKED
     assert not field.pods("a")
-    await field.completes("blocker")
     assert job_there(field, "a").status.start_time is None
     job = await field.completes("a")
+    assert job.status.start_time is not None
+    assert made.metadata.creation_timestamp is not None
+    assert timestamp(job.status.start_time) - timestamp(made.metadata.creation_timestamp) >= 5
     assert (job.status.succeeded, job.status.failed) == (2, 0)
     assert names.PARKED not in job.metadata.annotations
 
