@@ -25,7 +25,7 @@ from startgate.audit.journal import Journal, JournalError
 from startgate.audit.record import DONE, Decision, Record, Stage
 from startgate.engine.lifecycle import Do, back_off
 from startgate.engine.world import ClaimKind, Go
-from startgate.kube.errors import KubeError
+from startgate.kube.errors import ApiError, KubeError
 from startgate.model.gang import Admission, Phase
 from startgate.model.objects import rfc3339
 from startgate.model.pods import Pod, Shape
@@ -127,6 +127,14 @@ class Flights:
         if work is not None:
             self._fly(state, Flight(phase, why, admission), (), work)
 
+    def note_end(self, state: State) -> None:
+        """Puts on record, once, that an admitted gang has ended: its quota is free as its pods go."""
+        known = state.record is not None and state.record.status.phase is Phase.FINISHED
+        if state.ended or known or state.admission is None:
+            return
+        state.ended = True
+        self._write(state, Stage.VERDICT, Decision.FINISH, state.admission.id)
+
     def drop_reservations(self, state: State) -> None:
         """Gives up room that a process before us had reserved without recording an admission."""
         pods = [pod for pod in state.facts.gated if pod.nominated]
@@ -147,10 +155,7 @@ class Flights:
             state.refused = None
         except KubeError as error:
             log.warning("%s: %s", state.key, error)
-            state.retry_at = self._clock() + RETRY_SECONDS
-            if state.refused is None:
-                act = ACTS.get(state.standing.do, "recording its admission")
-                state.refused = reason(Code.WRITE_REFUSED, act=act, error=str(error))
+            self._say_refused(state, error)
         except NotLeadingError:
             log.warning("%s: left as it is, since this process doesn't lead any more", state.key)
         except JournalError as error:
@@ -163,6 +168,21 @@ class Flights:
                 self._cache.unreserve(pod)
             state.flight = None
             self._cache.touch(state.uid)
+
+    def _say_refused(self, state: State, error: KubeError) -> None:
+        """In the Gang, and in the audit log as the effect of what was intended; it is tried again."""
+        flight = state.flight
+        assert flight is not None
+        state.retry_at = self._clock() + RETRY_SECONDS
+        if state.refused is None:
+            act = flight.act or ACTS.get(state.standing.do, "recording its admission")
+            state.refused = reason(Code.WRITE_REFUSED, act=act, error=str(error))
+        if flight.intent is not None:
+            came = "failed" if isinstance(error, ApiError) else "unknown"
+            try:
+                self._journal.settle(flight.intent, f"{came}: {error}", at=self._clock())
+            except JournalError as broken:
+                self.failed = broken
 
     # --- release ------------------------------------------------------------------------------------------------
 
@@ -181,13 +201,15 @@ class Flights:
         self._fly(state, flight, pods, self._release(state, flight, go, admission, pods))
 
     async def _release(self, state: State, flight: Flight, go: Go, admission: Admission, pods: tuple[Pod, ...]) -> None:
-        intent = self._intent(state, Decision.ADMIT, admission.id, go)
         if go.tight:
+            kept = self._intent(state, Decision.RESERVE, admission.id, go)
             if not await self._reserve(state, flight):
-                self._journal.settle(intent, "failed: the room was taken before it could be reserved", at=self._clock())
+                self._journal.settle(kept, "failed: the room was taken before it could be reserved", at=self._clock())
                 return
+            self._journal.settle(kept, DONE, at=self._clock())
             flight.phase, flight.admission = Phase.RELEASING, admission
             flight.reason = reason(Code.RELEASING, lifted=state.facts.past, want=admission.slots)
+        intent = self._intent(state, Decision.ADMIT, admission.id, go)
         alone = len(pods) == 1 and admission.slots == 1 and state.admission is None
         if not alone:
             await self._record(state)
@@ -219,9 +241,10 @@ class Flights:
 
     async def _reserve(self, state: State, flight: Flight) -> bool:
         """Nominates each pod to its node, and sees in the watch that all stand and nobody came in between."""
-        nodes = flight.nodes
+        nodes, flight.act = flight.nodes, "reserving room"
         there = await all_of(self._writes.nominate(pod, nodes[uid]) for uid, pod in flight.pods.items())
         if all(there) and await self._stands(flight):
+            flight.act = ""
             return True
         await self._unreserve(list(flight.pods.values()))
         return False
@@ -251,6 +274,7 @@ class Flights:
         assert state.flight and state.flight.admission
         intent = self._intent(state, Decision.RESUME, state.flight.admission.id, go)
         await self._record(state)
+        state.flight.act = ACTS[Do.RESUME]
         await self._resume_again(state)
         self._journal.settle(intent, DONE, at=self._clock())
 
@@ -302,7 +326,7 @@ class Flights:
 
     def _intent(self, state: State, decision: Decision, key: str, go: Go | None = None) -> Record:
         facts, why = state.facts, state.standing.reason
-        return self._journal.write(
+        made = self._journal.write(
             Stage.INTENT,
             decision,
             key,
@@ -315,6 +339,9 @@ class Flights:
             message=why.message if why else "",
             seen={"pods": go.count, **go.numbers} if go else None,
         )
+        if state.flight:
+            state.flight.intent = made
+        return made
 
 
 def _assigned(pods: tuple[Pod, ...], go: Go) -> Iterator[tuple[str, str]]:

@@ -8,9 +8,10 @@ import asyncio
 
 import msgspec
 
+from startgate.audit.record import Record
 from startgate.engine.lifecycle import Do, Grant, Standing
 from startgate.engine.observe import Facts
-from startgate.engine.world import Stay
+from startgate.engine.world import Claim, Stay, Waiting
 from startgate.model.gang import Admission, Gang, Phase
 from startgate.model.objects import timestamp
 from startgate.model.pods import Pod
@@ -21,7 +22,7 @@ from startgate.model.resources import Amounts
 class Flight:
     """Work on one gang that is under way: at most one at a time (kopf: one sequential worker for each object)."""
 
-    __slots__ = ("admission", "nodes", "phase", "pods", "reason")
+    __slots__ = ("act", "admission", "intent", "nodes", "phase", "pods", "reason")
 
     def __init__(self, phase: Phase, reason: Reason | None, admission: Admission | None = None) -> None:
         self.phase = phase
@@ -32,6 +33,10 @@ class Flight:
         """By uid: pods whose gate it will lift. Charged, and room kept for them, from the decision on."""
         self.nodes: dict[str, str] = {}
         """By pod uid: the node that the plan gave it, while it is being reserved."""
+        self.act = ""
+        """What is being written, for the sentence if it is refused; empty: what the lifecycle asked for."""
+        self.intent: Record | None = None
+        """What it has put on record, and not settled yet."""
 
 
 class State(msgspec.Struct, kw_only=True, gc=True):
@@ -55,6 +60,9 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     lost_at: float | None = None
     whole: bool = False
     """Whether it was seen whole since its admission."""
+    claims: tuple[Claim, ...] = ()
+    asks: Waiting | None = None
+    """What it puts into the World while nothing is under way."""
     charge: tuple[str, Amounts] = ("", {})
     """The queue that pays, and for how much: pods past the gate. What is in flight comes on top."""
     recheck_at: float = 0.0
@@ -62,6 +70,8 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     retry_at: float = 0.0
     """Epoch seconds before which no gate is tried again, after a refusal."""
     refused: Reason | None = None
+    ended: bool = False
+    """Whether its end is on record."""
 
     @property
     def key(self) -> str:
@@ -94,9 +104,13 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     def quiet(self) -> bool:
         """Whether a decision has nothing to do with it, but for its charge."""
         facts = self.facts
-        if self.flight or facts.gated or facts.pending:
+        if self.flight:
             return False
-        return self.phase in (Phase.RUNNING, Phase.FINISHED) and self.standing.do is Do.NOTHING
+        if facts.outcome:
+            return True
+        if self.admission is None:
+            return not facts.pending and self.standing.do is not Do.DECIDE
+        return self.standing.phase is Phase.RUNNING and not facts.gated and not facts.pending
 
     @property
     def since(self) -> float:
