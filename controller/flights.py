@@ -325,9 +325,15 @@ class Flights:
         await statuses.write(self._writes, state, lambda: statuses.compose(state, self._clock()))
 
     def _intent(self, state: State, decision: Decision, key: str, go: Go | None = None) -> Record:
+        made = self._write(state, Stage.INTENT, decision, key, go)
+        if state.flight:
+            state.flight.intent = made
+        return made
+
+    def _write(self, state: State, stage: Stage, decision: Decision, key: str, go: Go | None = None) -> Record:
         facts, why = state.facts, state.standing.reason
-        made = self._journal.write(
-            Stage.INTENT,
+        return self._journal.write(
+            stage,
             decision,
             key,
             at=self._clock(),
@@ -339,9 +345,6 @@ class Flights:
             message=why.message if why else "",
             seen={"pods": go.count, **go.numbers} if go else None,
         )
-        if state.flight:
-            state.flight.intent = made
-        return made
 
 
 def _assigned(pods: tuple[Pod, ...], go: Go) -> Iterator[tuple[str, str]]:

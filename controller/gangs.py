@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from controller.cache import Cache, Group
 from controller.state import State, grant_of
 from startgate.engine.lifecycle import Do, Standing, standing, wanted_slots
@@ -36,6 +38,8 @@ class Gangs:
         self._used: dict[str, dict[str, int]] = {}
         self._busy: dict[str, State] = {}
         """Those that a decision has to do with, by owner uid."""
+        self._timed: dict[str, State] = {}
+        """Those that the clock alone will change."""
         self._uids: dict[str, str] = {}
         """Owner uid by the key that the engine knows; of two owners with one name the one that lives."""
 
@@ -69,11 +73,21 @@ class Gangs:
         holder = self.states.get(self._uids.get(facts.key, ""))
         if holder is None or holder.facts.outcome:
             self._uids[facts.key] = uid
-        if state.quiet:
-            self._busy.pop(uid, None)
-        else:
-            self._busy[uid] = state
+        self._file(state, now)
         return state
+
+    def _file(self, state: State, now: float) -> None:
+        """Puts the state where it will be looked for."""
+        if state.quiet:
+            self._busy.pop(state.uid, None)
+        else:
+            self._busy[state.uid] = state
+            state.claims = tuple(self._claims(state, now))
+            state.asks = self._waiting(state, now)
+        if state.recheck_at:
+            self._timed[state.uid] = state
+        else:
+            self._timed.pop(state.uid, None)
 
     def recount(self) -> bool:
         """Sums all charges anew; False, with the books put right, if they had gone wrong (a mistake of ours)."""
@@ -95,13 +109,13 @@ class Gangs:
 
     def due(self, now: float) -> Iterator[str]:
         """Owners whose standing changes by the clock alone, by now."""
-        for uid, state in self._busy.items():
-            if 0 < state.recheck_at <= now:
+        for uid, state in self._timed.items():
+            if state.recheck_at <= now:
                 yield uid
 
     def next_due(self, now: float) -> float:
         """Epoch seconds of the next change by the clock; infinity if none is known."""
-        return min((s.recheck_at for s in self._busy.values() if s.recheck_at > now), default=float("inf"))
+        return min((s.recheck_at for s in self._timed.values() if s.recheck_at > now), default=float("inf"))
 
     def world(self, now: float) -> World:
         """What the engine decides on, at this instant."""
@@ -109,13 +123,15 @@ class Gangs:
         claims: list[Claim] = []
         waiting: list[Waiting] = []
         for state in self._busy.values():
-            if state.flight and state.flight.pods:
+            if state.flight:
                 flying = [pod for pod in state.facts.gated if pod.uid in state.flight.pods]
                 _charge(used, state.facts.queue, amounts_of(batches(flying)))
-            claims += self._claims(state, now)
-            asks = self._waiting(state, now)
-            if asks is not None:
-                waiting.append(asks)
+                claims += self._claims(state, now)
+                continue
+            claims += state.claims
+            if state.asks is not None:
+                barred = self._not_admitted(state.facts)
+                waiting.append(msgspec.structs.replace(state.asks, obstacle=barred) if barred else state.asks)
         return World(
             cluster=self._cache.cluster,
             queues={queue.metadata.name: queue.spec for queue in self._cache.queues.store},
@@ -151,6 +167,7 @@ class Gangs:
         if state is None:
             return
         self._busy.pop(uid, None)
+        self._timed.pop(uid, None)
         self._pay(state.charge, -1)
         if self._uids.get(state.key) == uid:
             del self._uids[state.key]
@@ -216,7 +233,7 @@ class Gangs:
     def _waiting(self, state: State, now: float) -> Waiting | None:
         """The gang as one that asks to start, or the pods that would join it; None if it doesn't ask."""
         facts = state.facts
-        if state.flight or now < state.retry_at:
+        if now < state.retry_at:
             return None
         if state.standing.do is Do.DECIDE:
             if facts.suspended_by:
@@ -241,7 +258,6 @@ class Gangs:
             since=state.since,
             minimum=minimum,
             extra=extra,
-            obstacle=self._not_admitted(facts),
         )
 
     def _not_admitted(self, facts: Facts) -> Reason | None:

@@ -20,6 +20,7 @@ from controller.state import State
 from startgate.engine.cycle import decide
 from startgate.engine.lifecycle import Do
 from startgate.engine.world import Plan
+from startgate.model.gang import Phase
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,9 @@ class Loop:
         plan = decide(world, now)
         self._start(plan, changed, flights)
         for state in changed.values():
-            if state.standing.do not in (Do.NOTHING, Do.DECIDE):
+            if state.standing.phase is Phase.FINISHED:
+                flights.note_end(state)
+            elif state.standing.do not in (Do.NOTHING, Do.DECIDE):
                 flights.act(state)
             elif state.admission is None:
                 flights.drop_reservations(state)

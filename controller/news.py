@@ -6,10 +6,11 @@ settling, numbers alone within a budget, the stalest first. Never decides anythi
 """
 
 import asyncio
+import heapq
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -54,6 +55,15 @@ TOLD: Final = frozenset(Phase) - {
 """Phases that get an Event: waits and take-backs, not what went well at once."""
 
 
+class _Due(NamedTuple):
+    """When a Gang may be written, and which news that time was set for."""
+
+    at: float
+    state: State
+    code: Code | None
+    phase: Phase
+
+
 class News:
     """Writes what people read. `note` is called after each cycle; `run` does the writing."""
 
@@ -65,10 +75,11 @@ class News:
         self._writes = writes
         self._recorder = recorder
         self._clock = clock
-        self._due: dict[str, tuple[float, State, Code | None, Phase]] = {}
-        """By owner uid: when its Gang may be written, and for which reason that was set."""
+        self._due: dict[str, _Due] = {}
+        """By owner uid: whose Gang may soon be written."""
+        self._order: list[tuple[float, str]] = []
+        """A heap of (when, owner uid); what `_due` no longer says is passed over."""
         self._numbers = Budget(NUMBERS_PER_SECOND, int(NUMBERS_PER_SECOND))
-        self._writing: set[str] = set()
         self._plan: Plan | None = None
         self._queues_at = 0.0
         self._wake = asyncio.Event()
@@ -80,12 +91,11 @@ class News:
         why = state.reason
         code = why.code if why else None
         waiting = self._due.get(state.uid)
-        if waiting and waiting[2] == code and waiting[3] is state.phase:
+        if waiting and waiting.code == code and waiting.phase is state.phase:
             return
         if state.record is None and state.phase is Phase.FINISHED and state.admission is None:
             return  # ended before we ever saw it wait or run: nobody looks for it
-        settle = SETTLE.get(code, SHORTLY) if code else SHORTLY
-        self._due[state.uid] = (self._clock() + settle, state, code, state.phase)
+        self._put_off(state, code, SETTLE.get(code, SHORTLY) if code else SHORTLY)
         self._wake.set()
 
     def forget(self, uid: str) -> None:
@@ -103,19 +113,30 @@ class News:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 now = self._clock()
-                for uid, (at, state, _, _) in sorted(self._due.items(), key=lambda item: item[1][0]):
-                    if at > now or uid in self._writing or writers.locked():
-                        continue
-                    del self._due[uid]
-                    self._writing.add(uid)
+                while not writers.locked() and (state := self._next(now)):
                     await writers.acquire()
                     tasks.create_task(self._tell(state, writers))
                 await self._tell_queues(now)
                 await self._pause(now)
 
+    def _next(self, now: float) -> State | None:
+        """The gang whose news has been due for longest, if any is."""
+        while self._order and self._order[0][0] <= now:
+            at, uid = heapq.heappop(self._order)
+            news = self._due.get(uid)
+            if news is not None and news.at == at:
+                del self._due[uid]
+                return news.state
+        return None
+
+    def _put_off(self, state: State, code: Code | None, seconds: float) -> None:
+        at = self._clock() + seconds
+        self._due[state.uid] = _Due(at, state, code, state.phase)
+        heapq.heappush(self._order, (at, state.uid))
+
     async def _pause(self, now: float) -> None:
         self._wake.clear()
-        soonest = min((at for at, *_ in self._due.values()), default=now + 1.0)
+        soonest = self._order[0][0] if self._order else now + 1.0
         try:
             await asyncio.wait_for(self._wake.wait(), max(0.05, min(1.0, soonest - now)))
         except TimeoutError:
@@ -129,10 +150,10 @@ class News:
             pass
         except KubeError as error:
             log.info("%s: its Gang wasn't written: %s", state.key, error)
-            self._due[state.uid] = (self._clock() + 1.0, state, None, state.phase)
+            self._put_off(state, None, 1.0)
         finally:
-            self._writing.discard(state.uid)
             writers.release()
+            self._wake.set()
 
     async def _write(self, state: State) -> None:
         if state.flight and state.flight.phase is not Phase.RESERVED:
@@ -143,7 +164,7 @@ class News:
             if not patch:
                 return
             if not statuses.urgent(patch) and not self._numbers.take():
-                self._due[state.uid] = (self._clock() + 1.0, state, None, state.phase)
+                self._put_off(state, None, 1.0)
                 return
         before = state.record.status.reason if state.record else ""
         said = await statuses.write(self._writes, state, lambda: statuses.compose(state, self._clock()))

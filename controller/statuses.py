@@ -13,6 +13,7 @@ import msgspec
 from controller.state import State
 from controller.writes import Writes
 from startgate.engine.lifecycle import steps
+from startgate.engine.observe import COMPLETED
 from startgate.model import names
 from startgate.model.gang import Admission, Counts, Gang, GangSpec, GangStatus, Phase, Transition
 from startgate.model.objects import Condition, rfc3339
@@ -43,7 +44,7 @@ def compose(state: State, now: float) -> Said:
         phase=phase,
         reason=code,
         message=why.message if why else "",
-        bound=old.bound if phase is Phase.FINISHED else f"{len(facts.bound)}/{facts.wanted}",
+        bound=_bound(state, phase, old),
         counts=Counts(
             gated=len(facts.gated),
             pending=len(facts.pending),
@@ -139,6 +140,16 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
         elif value != before:
             found[key] = value
     return found
+
+
+def _bound(state: State, phase: Phase, old: GangStatus) -> str:
+    """As 3/4. At its end a Job wants fewer and fewer pods: then the slots that it had are counted, all or none."""
+    facts, admission = state.facts, state.admission
+    if phase is not Phase.FINISHED:
+        return f"{len(facts.bound)}/{facts.wanted}"
+    if admission is None:
+        return old.bound
+    return f"{admission.slots if facts.outcome == COMPLETED else 0}/{admission.slots}"
 
 
 def _waits(phase: Phase) -> bool:

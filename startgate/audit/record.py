@@ -41,13 +41,11 @@ class Decision(StrEnum):
     QUEUE_DELETED = "QueueDeleted"
     # The controller's decisions.
     RESERVE = "Reserve"  # room is kept by nominating nodes
-    UNRESERVE = "Unreserve"  # and given up again, unrecorded
     ADMIT = "Admit"  # the whole gang may pass: recorded in the Gang
     RELEASE = "Release"  # gates are lifted
     RESUME = "Resume"  # a parked Job makes its pods again
     TAKE_BACK = "TakeBack"  # a gang that passed is parked whole
     ADOPT = "Adopt"  # a gang without a usable record is taken over as it was found
-    LOST = "Lost"  # a running gang fell below its minimum
     FINISH = "Finish"  # its quota is free again
 
 

@@ -6,7 +6,7 @@ gated, pending, bound or leaving; a pod that has ended is not counted at all.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,10 @@ from startgate.model.duration import DurationError, parse_seconds
 from startgate.model.objects import Job, ObjectMeta, PodTemplateSpec, PriorityClass, condition, timestamp
 from startgate.model.pods import Pod, Shape, shape_of
 from startgate.model.resources import Amounts, add, scale
+
+
+COMPLETED: Final = "it completed"
+"""The outcome of a Job that reached its end."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,7 +238,7 @@ def _minimum(labels: Mapping[str, str], wanted: int) -> int:
 
 
 def _outcome(job: Job) -> str:
-    for kind, words in (("Complete", "it completed"), ("Failed", "it failed")):
+    for kind, words in (("Complete", COMPLETED), ("Failed", "it failed")):
         found = condition(job.status.conditions, kind)
         if found and found.status == "True":
             return f"{words} ({found.reason}: {found.message})" if kind == "Failed" else words
