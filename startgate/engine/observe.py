@@ -17,7 +17,6 @@ from startgate.model.objects import Job, ObjectMeta, PodTemplateSpec, PriorityCl
 from startgate.model.pods import Pod, Shape, shape_of
 from startgate.model.resources import Amounts, add, scale
 
-
 COMPLETED: Final = "it completed"
 """The outcome of a Job that reached its end."""
 
