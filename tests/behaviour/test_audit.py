@@ -41,7 +41,7 @@ async def test_an_admission_is_an_intent_then_in_the_gang_then_an_effect(field: 
     for job, pods, ways in (
         ("pair", 2, [Decision.ADMIT]),
         ("alone", 1, [Decision.ADMIT]),
-        ("tight", 4, [Decision.ADMIT]),
+        ("tight", 4, [Decision.RESERVE, Decision.ADMIT]),
         ("deadline", 1, [Decision.RESUME, Decision.ADMIT]),
     ):
         of = [line for line in lines if line.gang == f"job-{job}"]
@@ -63,7 +63,7 @@ async def test_the_numbers_that_a_decision_saw_are_in_it(field: Field) -> None:
     (intent,) = [
         line
         for line in records(field.startgate.controller, namespace=field.namespace)
-        if line.gang == "job-tight" and line.stage is Stage.INTENT
+        if (line.gang, line.decision, line.stage) == ("job-tight", Decision.ADMIT, Stage.INTENT)
     ]
     numbers = {key: value for key, value in intent.seen.items() if key != "pods"}
     assert numbers, "more than how many pods: what the quota was"
