@@ -370,6 +370,16 @@ class Field:
         finally:
             await self.cluster.start_process("kube-scheduler")
 
+    async def open(self, name: str) -> Pod:
+        """The pod with this name when all of its gates are open."""
+        await self.until(
+            lambda: (it := self.named(name)) and not it.gated and not it.foreign_gates,
+            f"the gates of pod {name} are open",
+        )
+        found = self.named(name)
+        assert found is not None
+        return found
+
     async def bind(self, pod: Pod, node: str) -> None:
         """As kube-scheduler does."""
         path = PODS.path(self.namespace, pod.name, "binding")

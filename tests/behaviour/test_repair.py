@@ -104,19 +104,30 @@ async def test_a_foreign_gate_is_named(field: Field) -> None:
 
 
 async def test_a_gang_with_a_pending_pod_is_not_running(field: Field) -> None:
-    """Case 36: a pod counts when it is bound, not when it was released."""
+    """Cases 28 and 36: another pod has got the place of the fourth. A pod counts when it is bound, not when it was
+    released; and the Gang says what kube-scheduler says of it."""
     await field.nodes(2, cpu="2")
     queue = await field.queue()
+    await field.pod("outsider", gates=(GATE,))
     async with field.without_scheduler():
         await field.submit("a", queue=queue)
         await field.until(lambda: len(field.opened("a")) == 4, "all gates are open")
         for pod in field.pods("a")[:3]:
             await field.bind(pod, f"n{1 + pod.index // 2}")
-        await field.until(lambda: "3 of 4 pods are bound" in field.sure("a").status.message, "three are counted")
-        gang = field.sure("a")
-        assert (gang.status.phase, gang.status.reason) == (Phase.RELEASING, Code.BINDING)
-        assert (gang.status.bound, gang.status.counts.pending) == ("3/4", 1)
-        assert [each.status for each in gang.status.conditions if each.type == "Running"] == ["False"]
+        await lift(field, "outsider")
+        await field.bind(await field.open("outsider"), "n2")
+        await field.until(
+            lambda: (gang := field.gang("a")) and gang.status.message.startswith("released: 3 of 4 pods are bound"),
+            "three are counted",
+        )
+    await field.until(
+        lambda: "kube-scheduler: 0/2 nodes are available" in field.sure("a").status.message, "it says why"
+    )
+    gang = field.sure("a")
+    assert (gang.status.phase, gang.status.reason) == (Phase.RELEASING, Code.BINDING)
+    assert (gang.status.bound, gang.status.counts.pending) == ("3/4", 1)
+    assert [each.status for each in gang.status.conditions if each.type == "Running"] == ["False"]
+    await field.delete_pod("outsider")
     await field.phase("a", Phase.RUNNING)
 
 
