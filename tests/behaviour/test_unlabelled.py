@@ -105,10 +105,10 @@ async def test_a_labelled_job_comes_through_and_none_of_its_pods_ungated(field: 
             lambda: len(left := field.bound("running")) == 2 and lost.uid not in {pod.uid for pod in left},
             "the lost pod is replaced, and its successor let through",
         )
-        await field.put(deployment)  # its pods have no gate in their template: they can't be made now
-        await eventually(partial(events, field), lambda said: any("pods.startgate.dev" in it for it in said), "refused")
         await field.delete_job("running")
         await field.phase("waiting", Phase.RUNNING)
+        await field.put(deployment)  # its pods have no gate in their template: they can't be made now
+        await eventually(partial(events, field), lambda said: any("pods.startgate.dev" in it for it in said), "refused")
     finally:
         await back(field.startgate)
     await field.until(lambda: any(pod.name.startswith("server-") for pod in field.bound()), "and come when it is back")
