@@ -60,6 +60,8 @@ class Cache:
         """By the owner's uid."""
         self.others: dict[str, Pod] = {}
         """Pods that are not ours, have no node and stand at no gate: kube-scheduler may place them any moment."""
+        self.ownerless: dict[str, Gang] = {}
+        """By uid: Gangs whose owner was taken off (`kubectl delete --cascade=orphan`): nobody will collect them."""
         self._reserved: dict[str, str] = {}
         """By pod uid: the node on which room is being reserved, for pods that stand at our gate still."""
         self._dirty: set[str] = set()
@@ -177,6 +179,11 @@ class Cache:
         owner = gang.metadata.controller
         if owner is not None:
             self.touch(owner.uid)
+        if owner is None and change.new is not None:
+            self.ownerless[gang.metadata.uid] = gang
+        else:
+            self.ownerless.pop(gang.metadata.uid, None)
+        self._wake()
 
     def _node(self, change: Change[Node]) -> None:
         if change.new is not None:

@@ -261,9 +261,14 @@ class Gangs:
         )
 
     def _not_admitted(self, facts: Facts) -> Reason | None:
-        """A namespace that the queue no longer admits; the webhook has checked it at creation."""
+        """What the webhook checks at creation, and the queue may have changed since, or a pod have come another way."""
         queue = self._cache.queue(facts.queue)
-        if queue is None or not (selector := queue.spec.namespaces):
+        if queue is None:
+            return None
+        highest = queue.spec.max_priority
+        if isinstance(highest, int) and facts.priority > highest:
+            return reason(Code.PRIORITY_NOT_ADMITTED, priority=facts.priority, queue=facts.queue, highest=highest)
+        if not (selector := queue.spec.namespaces):
             return None
         namespace = self._cache.namespaces.store.get(facts.namespace)
         if namespace is not None and selector.matches(namespace.metadata.labels):

@@ -117,7 +117,18 @@ class News:
                     await writers.acquire()
                     tasks.create_task(self._tell(state, writers))
                 await self._tell_queues(now)
+                await self._collect()
                 await self._pause(now)
+
+    async def _collect(self) -> None:
+        """Deletes Gangs that have lost their owner: what they say is of a gang that is no more."""
+        for gang in list(self._cache.ownerless.values()):
+            try:
+                await self._writes.delete_gang(gang)
+            except NotLeadingError:
+                return
+            except KubeError as error:
+                log.info("Gang %s/%s wasn't deleted: %s", gang.metadata.namespace, gang.metadata.name, error)
 
     def _next(self, now: float) -> State | None:
         """The gang whose news has been due for longest, if any is."""

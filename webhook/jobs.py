@@ -261,11 +261,11 @@ def put_gate(base: str, spec: PodSpec) -> list[Operation]:
 def _template_kept(old: Job, new: Job) -> list[Operation]:
     """What the template had of ours stays in it, or follows the Job's labels: a suspended Job's is mutable."""
     before, after = old.spec.template, new.spec.template
-    wanted = {
-        key: before.labels[key]
-        for key in OURS[:2]
-        if key in before.labels and after.labels.get(key) not in (before.labels[key], new.labels.get(key))
+    free = old.suspended and new.suspended
+    due = {
+        key: new.labels.get(key, value) if free else value for key, value in before.labels.items() if key in OURS[:2]
     }
+    wanted = {key: value for key, value in due.items() if after.labels.get(key) != value}
     return [
         *_put_labels(after, wanted),
         *(_put_gate(after) if before.spec.gated else ()),

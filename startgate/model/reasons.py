@@ -22,6 +22,7 @@ class Code(StrEnum):
     SUSPENDED = "Suspended"
     NO_SUCH_QUEUE = "NoSuchQueue"
     NAMESPACE_NOT_ADMITTED = "NamespaceNotAdmitted"
+    PRIORITY_NOT_ADMITTED = "PriorityNotAdmitted"
     QUEUE_STOPPED = "QueueStopped"
     BACKING_OFF = "BackingOff"
     # It waits for quota.
@@ -63,6 +64,8 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         Code.NO_SUCH_QUEUE: "there is no queue {queue}{hint}; create it, or change the label startgate.dev/queue",
         Code.NAMESPACE_NOT_ADMITTED: "queue {queue} does not admit namespace {namespace}; "
         "ask its admin, or use another queue",
+        Code.PRIORITY_NOT_ADMITTED: "its priority is {priority}, and queue {queue} takes none above {highest}; "
+        "use a lower PriorityClass, or another queue",
         Code.QUEUE_STOPPED: "queue {queue} is stopped: it takes Jobs and releases none until its admin sets "
         "spec.stopped to false",
         Code.BACKING_OFF: "taken back {times} times, last because {last}; tries again at {until}",

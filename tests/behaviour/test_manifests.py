@@ -189,9 +189,6 @@ async def test_the_pods_meet_the_restricted_standard_of_their_namespace(startgat
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"parent": "bad"}, "can't be its own parent"),
-    ({"guarantee": {"cpu": 3}, "capability": {"cpu": "2500m"}}, "guarantee is more than capability"),
-    ({"guarantee": {"cpu": "1500m"}, "deserved": {"cpu": 1}}, "guarantee is more than deserved"),
-    ({"deserved": {"memory": "2Gi"}, "capability": {"memory": "2000Mi"}}, "deserved is more than capability"),
     ({"guarantee": {"cpu": -1}}, "greater than or equal to 0"),
     ({"guarantee": {"cpu": "-1"}}, "should match"),
     ({"guarantee": {"cpu": "1_000"}}, "should match"),
@@ -201,7 +198,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"weight": 0}, "greater than or equal to 1"),
     ({"namespaces": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}}, "Unsupported value"),
     ({"guarantees": {"cpu": 1}}, "unknown field"),
-    # Without care a comparison of this keeps an API server's CPU busy for good.
+    # Whoever compares this exactly is busy for good.
     ({"guarantee": {"cpu": "1E999999999"}, "deserved": {"cpu": "1"}}, "should match"),
 ]
 

@@ -22,6 +22,18 @@ def said(sentence: str) -> str:
     return by_webhook("queues", sentence)
 
 
+async def test_amounts_that_contradict_each_other_are_refused_with_the_numbers(field: Field) -> None:
+    for spec, sentence in (
+        ({"guarantee": {"cpu": "3"}, "capability": {"cpu": "2500m"}}, "cpu: guarantee 3 is above capability 2500m"),
+        ({"guarantee": {"cpu": "1500m"}, "deserved": {"cpu": "1"}}, "cpu: guarantee 1500m is above deserved 1"),
+        (
+            {"deserved": {"memory": "2Gi"}, "capability": {"memory": "2000Mi"}},
+            "memory: deserved 2Gi is above capability 2000Mi",
+        ),
+    ):
+        assert sentence in await denial(field.queue("bad", **spec))
+
+
 async def test_neighbours_that_contradict_each_other(field: Field) -> None:
     top = await field.queue("top", capability={"cpu": "10"}, deserved={"cpu": "6"})
     one = await field.queue("one", parent=top, deserved={"cpu": "4"}, guarantee={"cpu": "4"})
