@@ -7,14 +7,15 @@ export KUBERNETES ?= 1.37
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help demo test lint unit behaviour bench crds lock clean
+.PHONY: help demo test lint unit behaviour bench generate lock clean
 help:
 	@echo "make demo        the main job on a real control plane, in a minute or so once built (KEEP=1 leaves it up)"
 	@echo "make test        lint, types, layers, and all tests (KUBERNETES=1.36 for the older version)"
 	@echo "make unit        the fast tests alone"
 	@echo "make behaviour   the tests on the real control plane alone"
 	@echo "make bench       releases per second, beside kube-scheduler alone and a bare loop"
-	@echo "make crds lock   make generated files anew: the CRDs, the locked dependencies"
+	@echo "make generate    make the CRDs and the tables in docs anew from the code"
+	@echo "make lock        lock the dependencies anew (needs uv)"
 
 demo: .venv/ready
 	@$(BIN)/python -m demo $(if $(KEEP),--keep,)
@@ -40,8 +41,9 @@ lint: .venv/ready
 bench: .venv/ready
 	$(BIN)/python -m bench.release
 
-crds: .venv/ready
+generate: .venv/ready
 	$(BIN)/python -m startgate.model.crd > manifests/base/crds.yaml
+	$(BIN)/python docs/generate.py
 
 # Locked with hashes, for every platform and Python that we support. Needs uv.
 lock:

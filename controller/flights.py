@@ -72,11 +72,6 @@ class Flights:
         self.failed: BaseException | None = None
         """Set where a flight ended by a mistake of ours, or by an audit log that can't be written: the program ends."""
 
-    @property
-    def under_way(self) -> int:
-        """How many flights there are."""
-        return len(self._tasks)
-
     async def close(self) -> None:
         """Ends all flights where they are; what they leave is understood from the objects."""
         for task in self._tasks:

@@ -67,7 +67,7 @@ class Program:
         self.recorder = Recorder(client, "startgate.dev/controller", pod)
         self.cache = Cache(client, self._wake)
         self.gangs = Gangs(self.cache)
-        self.metrics = Metrics(self.gangs.states.values)
+        self.metrics = Metrics(self.gangs.states.values, self.cache.reflectors)
         self.writes = Writes(client, self.cache, lambda: self.election.leading)
         self.news = News(self.cache, self.gangs, self.writes, self.recorder)
         self.loop = Loop(self.cache, self.gangs, self.news, self.metrics, leading=lambda: self.election.leading)

@@ -6,19 +6,28 @@ admins create, never by users' Jobs.
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from controller.state import State
 from startgate.engine.world import Plan
+from startgate.kube.reflector import Reflector
+
+WATCHES: Final = {
+    "events": "Changes told by the API server.",
+    "relists": "Full lists read.",
+    "errors": "Lists and watches that failed.",
+    "unreadable": "Objects left out because they could not be read.",
+}
 
 
 class Metrics:
     """The series, in a registry of their own. `states` gives the gangs when somebody asks."""
 
-    def __init__(self, states: Callable[[], Iterable[State]]) -> None:
+    def __init__(self, states: Callable[[], Iterable[State]], reflectors: Iterable[Reflector[Any, Any]]) -> None:
         self.registry = CollectorRegistry()
         self._seconds = Histogram(
             "startgate_cycle_seconds",
@@ -31,12 +40,28 @@ class Metrics:
         )
         self._asked = Gauge("startgate_cycle_waiting", "Gangs that the last cycle decided on.", registry=self.registry)
         self.registry.register(_Gangs(states))
+        self.registry.register(_Watches(tuple(reflectors)))
 
     def cycle(self, seconds: float, asked: int, plan: Plan) -> None:
         """After each cycle."""
         self._seconds.observe(seconds)
         self._asked.set(asked)
         self._admitted.inc(sum(1 for go in plan.go if go.kind is None))
+
+
+class _Watches(Collector):
+    """How it goes with the API server, by kind of object."""
+
+    def __init__(self, reflectors: tuple[Reflector[Any, Any], ...]) -> None:
+        self._reflectors = reflectors
+
+    def collect(self) -> Iterator[Metric]:
+        for name, words in WATCHES.items():
+            series = CounterMetricFamily(f"startgate_watch_{name}", words, labels=["kind"])
+            for each in self._reflectors:
+                source = each.store if name == "unreadable" else each
+                series.add_metric([each.kind.plural], getattr(source, name))
+            yield series
 
 
 class _Gangs(Collector):

@@ -87,7 +87,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "reasons": reasons,
     "gang": lambda: fields("Gang"),
     "queue": lambda: fields("Queue"),
-    "controller-metrics": lambda: metrics(Metrics(list).registry),
+    "controller-metrics": lambda: metrics(Metrics(list, ()).registry),
     "webhook-metrics": lambda: metrics(REGISTRY),
     "controller-rights": lambda: rights("controller-rights.yaml"),
     "webhook-rights": lambda: rights("webhook-rights.yaml"),
