@@ -41,6 +41,7 @@ class Processes:
         """Starts the supervisor; it keeps the file descriptors `inherit` open while it lives."""
         self._directory = directory
         self._talk = threading.Lock()
+        self._detached = False
         logs = directory / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         with (logs / "supervisor.log").open("ab") as log:
@@ -96,6 +97,7 @@ class Processes:
     def detach(self) -> None:
         """From now on the processes live until someone ends the supervisor."""
         self._ask(do="detach")
+        self._detached = True
 
     def last_words(self, name: str, lines: int = 5) -> str:
         try:
@@ -105,10 +107,11 @@ class Processes:
         return "\n".join(text.splitlines()[-lines:])
 
     def close(self) -> None:
-        """Stop everything, and wait until it is gone."""
+        """Stop everything, and wait until it is gone; what was detached lives on."""
         assert self._supervisor.stdin is not None
         assert self._supervisor.stdout is not None
         with contextlib.suppress(OSError):
             self._supervisor.stdin.close()
-        self._supervisor.wait()
+        if not self._detached:
+            self._supervisor.wait()
         self._supervisor.stdout.close()

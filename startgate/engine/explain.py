@@ -160,7 +160,8 @@ def _never_fits(room: Room, counts: Mapping[Shape, int]) -> Verdict | None:
             return Verdict(reason(Code.NO_NODE_MATCHES, nodes=_ruled_out(room.cluster, shape)))
         if empty < count:
             pods = _pods(count, sum(counts.values()))
-            missing = scale(shape.amounts, count - empty)
+            there = room.offered(room.matching(shape), shape.amounts)
+            missing = shortage(scale(shape.amounts, count), there) or scale(shape.amounts, count - empty)
             return Verdict(reason(Code.NEVER_FITS, fit=empty, pods=pods, each=_each(shape)), missing)
     return None
 

@@ -103,6 +103,14 @@ class Room:
             sums[resource] = 0 if row is None else sum(np.maximum(self._free[row, mask], 0).tolist())
         return sums
 
+    def offered(self, mask: Bools, resources: Iterable[str]) -> dict[str, int]:
+        """What these nodes have in sum, whatever is on them."""
+        rows = {resource: self.cluster.rows.get(resource) for resource in resources}
+        return {
+            resource: 0 if row is None else sum(self.cluster.offers[row, mask].tolist())
+            for resource, row in rows.items()
+        }
+
     def place(self, batches: Sequence[Batch]) -> tuple[Placement, ...] | None:
         """Takes room for all of these pods together, or for none of them (None).
 
