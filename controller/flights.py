@@ -83,7 +83,7 @@ class Flights:
         facts, now = state.facts, self._clock()
         if state.flight:
             return
-        if go.kind is ClaimKind.FOLLOW:
+        if go.kind in (ClaimKind.FOLLOW, ClaimKind.REPLACE):
             self._fly(state, Flight(state.phase, None), facts.gated[: go.count], self._follow(state, go))
         elif go.kind is ClaimKind.GATHER:
             assert state.admission is not None

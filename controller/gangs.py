@@ -217,8 +217,8 @@ class Gangs:
         assert grant is not None
         need = wanted_slots(facts, grant) - facts.past
         here = facts.gated[: max(0, need)]
-        made = _some(facts.template, need - len(here)) if facts.template else ()
         if admission.gathering:
+            made = _some(facts.template, need - len(here)) if facts.template else ()
             if made or flight or facts.suspended_by or now < state.retry_at:
                 yield from _claim(state, ClaimKind.HOLD, (*batches(here), *made))
             else:
@@ -226,9 +226,15 @@ class Gangs:
             return
         if facts.suspended_by or state.standing.do is Do.PARK:
             return
+        # A pod that leaves is charged until it is gone, and so is its slot: held twice, it would break the ceiling.
+        paid = sum(not pod.gated for pod in facts.leaving)
+        free = max(0, need - paid)
         kind = ClaimKind.FOLLOW if now >= state.retry_at else ClaimKind.HOLD
-        yield from _claim(state, kind, batches(here))
-        yield from _claim(state, ClaimKind.HOLD, made)
+        yield from _claim(state, kind, batches(here[:free]))
+        if now >= state.retry_at:
+            yield from _claim(state, ClaimKind.REPLACE, batches(here[free:]))
+        if facts.template:
+            yield from _claim(state, ClaimKind.HOLD, _some(facts.template, free - len(here)))
 
     def _waiting(self, state: State, now: float) -> Waiting | None:
         """The gang as one that asks to start, or the pods that would join it; None if it doesn't ask."""

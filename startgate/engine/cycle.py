@@ -11,7 +11,7 @@ name. What always holds:
 """
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -44,6 +44,12 @@ def decide(world: World, now: float) -> Plan:
     decision.admit()
     return decision.plan()
 
+
+ONE_BY_ONE: Final = frozenset({ClaimKind.FOLLOW, ClaimKind.REPLACE})
+"""Pods of a gang that has started: there is nothing to split, so nothing is reserved for them."""
+
+UNPAID: Final = frozenset({ClaimKind.BIND, ClaimKind.REPLACE})
+"""Claims that nothing is held for: their pods are charged already, or somebody who leaves still pays for the slot."""
 
 Trial: TypeAlias = tuple[str, tuple[Batch, ...]]
 """A queue and the pods that would have to go together: equal trials have equal answers."""
@@ -82,7 +88,7 @@ class _Decision:
         for queue, amounts in self.world.used.items():
             self.books.take(queue, amounts)
         for claim in self.world.claims:
-            if claim.kind is not ClaimKind.BIND:
+            if claim.kind not in UNPAID:
                 self.books.take(claim.queue, asks_of(claim.batches))
 
     def place_claims(self) -> None:
@@ -104,6 +110,10 @@ class _Decision:
     def _place(self, claim: Claim) -> None:
         batches = _some(claim.batches)
         gone: tuple[Batch, ...] = ()
+        if claim.kind is ClaimKind.REPLACE:
+            asks = {"asks": _plain(asks_of(batches))}
+            self._draft(claim.gang, claim.kind, self._extras(claim.queue, batches), asks)
+            return
         if claim.kind is ClaimKind.GATHER:
             placements = self.room.place(batches)
             if placements is None:
@@ -221,7 +231,7 @@ class _Decision:
                 kind=draft.kind,
                 placements=draft.placements,
                 count=sum(batch.count for batch in draft.batches),
-                tight=draft.kind is not ClaimKind.FOLLOW and slack.is_tight(draft.batches),
+                tight=draft.kind not in ONE_BY_ONE and slack.is_tight(draft.batches),
                 numbers=draft.numbers,
             )
             for draft in self.drafts

@@ -29,6 +29,9 @@ class ClaimKind(Enum):
 
     BIND = "bind"  # its gate is open, or is being opened right now: kube-scheduler has yet to bind it
     FOLLOW = "follow"  # it stands at its gate and its gang has a slot for it: goes through as soon as it fits
+    REPLACE = (
+        "replace"  # like FOLLOW, but a pod that is leaving still pays for the slot: goes if quota has room for both
+    )
     GATHER = "gather"  # a resumed gang that has its pods again: goes through whole, or waits whole
     HOLD = "hold"  # a slot whose pod isn't made yet: quota and room are kept for it
 
@@ -88,7 +91,7 @@ class Go(msgspec.Struct, frozen=True, kw_only=True):
 
     gang: str
     kind: ClaimKind | None
-    """None for a waiting gang that is admitted (or pods that join); FOLLOW or GATHER for a claim that goes through."""
+    """None for a waiting gang that is admitted (or pods that join); else the kind of the claim that goes through."""
     placements: tuple[Placement, ...]
     count: int
     """How many pods: the minimum and the extras that came along."""

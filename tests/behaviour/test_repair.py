@@ -251,6 +251,21 @@ async def test_a_replacement_that_comes_while_the_old_pod_terminates(field: Fiel
     assert {pod.uid for pod in field.bound("a")} == kept
 
 
+async def test_a_replacement_waits_where_the_ceiling_has_no_room_beside_the_old_pod(field: Field) -> None:
+    """Promise 2: what terminates is charged, so both together would be over the capability."""
+    await field.nodes(4, cpu="1")
+    queue, other = await field.queue(capability={"cpu": "2"}), await field.queue("other")
+    await field.run("a", pods=2, queue=queue, terminates="60s", spec={"backoffLimit": 6})
+    old = field.bound("a")[0]
+    await field.client.delete(PODS, old.name, field.namespace, grace=60)
+    await field.until(lambda: any(pod.gated for pod in field.pods("a")), "a replacement stands at the gate", LONG)
+    await field.run("canary", pods=1, queue=other)
+    assert len(field.opened("a")) == 2, "it stays there while others go"
+    await field.client.delete(PODS, old.name, field.namespace, grace=0)
+    await field.runs("a", 2)
+    assert field.most_at_once(lambda pod: pod.queue == queue and not pod.gated and not pod.ended) == 2
+
+
 async def test_pods_that_follow_take_the_slots_of_those_that_ended(field: Field) -> None:
     """Case 44: twenty completions, five at a time, and a gang that waits for the same quota comes after them."""
     await field.nodes(2, cpu="8")

@@ -134,7 +134,7 @@ class Case:
         for name, asks in self.used.items():
             plain.take(name, asks)
         for claim in self.claims:
-            if claim.kind is not ClaimKind.BIND:
+            if claim.kind not in (ClaimKind.BIND, ClaimKind.REPLACE):
                 plain.take(claim.queue, _asks(claim.batches))
         return plain
 
@@ -205,9 +205,9 @@ def test_no_node_gives_more_than_it_has_nor_takes_what_it_turns_away(case: Case)
 @given(cases())
 def test_no_ceiling_is_broken_by_a_decision(case: Case) -> None:
     plain = case.formulas()
-    queue_of = {each.gang: each.queue for each in case.waiting}
+    queue_of = {each.gang: each.queue for each in (*case.waiting, *case.claims)}
     for go in decide(case.world(), 0).go:
-        if go.kind is None:
+        if go.kind in (None, ClaimKind.REPLACE):
             # The minimum and each extra were within quota one after the other; so are they all at once.
             assert plain.within(queue_of[go.gang], asks_of(go))
             plain.take(queue_of[go.gang], asks_of(go))
@@ -228,7 +228,7 @@ def test_all_or_none_and_everybody_is_answered_once(case: Case) -> None:
         elif go.kind is ClaimKind.GATHER:
             assert pods == wanted(claims[go.gang].batches)
         else:
-            assert go.kind is ClaimKind.FOLLOW
+            assert go.kind in (ClaimKind.FOLLOW, ClaimKind.REPLACE)
             assert pods <= wanted(claims[go.gang].batches)
     answered = Counter([go.gang for go in plan.go] + [stay.gang for stay in plan.stay])
     asking = [each.gang for each in case.waiting if each.minimum or each.extra]

@@ -63,10 +63,24 @@ class Feed:
         made = objects.JobSpec(parallelism=pods, completions=pods, completion_mode="Indexed", template=template, **spec)
         self.cache.jobs.store.put(objects.Job(metadata=self._meta(name, labels=Q), spec=made))
 
-    def pod(self, job: str, index: int, *, gated: bool = True, node: str = "", phase: str = "Pending") -> None:
+    def pod(
+        self,
+        job: str,
+        index: int,
+        *,
+        gated: bool = True,
+        node: str = "",
+        phase: str = "Pending",
+        leaving: bool = False,
+        suffix: str = "",
+    ) -> None:
         owner = objects.OwnerReference(api_version="batch/v1", kind="Job", name=job, uid=f"uid-{job}", controller=True)
         meta = self._meta(
-            f"{job}-{index}", labels=Q, owner_references=(owner,), annotations={names.JOB_INDEX: str(index)}
+            f"{job}-{index}{suffix}",
+            labels=Q,
+            owner_references=(owner,),
+            annotations={names.JOB_INDEX: str(index)},
+            deletion_timestamp=rfc3339(NOW) if leaving else None,
         )
         spec = one_cpu(node, (names.GATE,) if gated else ())
         self.cache.pods.store.put(objects.Pod(metadata=meta, spec=spec, status=objects.PodStatus(phase=phase)))
@@ -152,6 +166,20 @@ async def test_slots_without_a_pod_are_held_and_pods_at_the_gate_follow(cache: C
     feed.pod("x", 1, gated=False)
     feed.pod("x", 2)
     assert claimed(feed.world()) == [(ClaimKind.BIND, 1), (ClaimKind.FOLLOW, 1), (ClaimKind.HOLD, 1)]
+
+
+async def test_the_slot_of_a_pod_that_leaves_is_paid_for_once(cache: Cache) -> None:
+    """Case 34: its replacement goes early only where quota has room for both."""
+    feed = Feed(cache)
+    feed.job("x", pods=2)
+    feed.gang("x", slots=2)
+    feed.pod("x", 0, gated=False, node="a", phase="Running")
+    feed.pod("x", 1, gated=False, node="a", phase="Running", leaving=True)
+    world = feed.world()
+    assert claimed(world) == []
+    assert world.used["q"] == {"cpu": 2000, "pods": 2}
+    feed.pod("x", 1, suffix="-new")
+    assert claimed(feed.world()) == [(ClaimKind.REPLACE, 1)]
 
 
 async def test_a_resumed_gang_is_held_for_until_it_has_its_pods(cache: Cache) -> None:
