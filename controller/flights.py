@@ -36,8 +36,9 @@ log = logging.getLogger(__name__)
 RESERVATION_SECONDS: Final = 10.0
 """How long a reservation may take to be seen standing. Reservations are held for seconds, not minutes (design §3)."""
 
-BINDINGS_SETTLE: Final = 0.1
-"""Seconds in which bindings that kube-scheduler had decided on before it saw the reservation come to light."""
+BINDINGS_SETTLE: Final = (0.03, 0.3)
+"""Seconds, at least and at most, in which bindings come to light that kube-scheduler had decided on before it saw the
+reservation. In between: as long as the reservation itself took, since a binding is a write to the same API server."""
 
 RETRY_SECONDS: Final = 2.0
 """After a refused write: until the gang is tried again."""
@@ -236,23 +237,24 @@ class Flights:
 
     async def _reserve(self, state: State, flight: Flight) -> bool:
         """Nominates each pod to its node, and sees in the watch that all stand and nobody came in between."""
-        nodes, flight.act = flight.nodes, "reserving room"
+        nodes, flight.act, began = flight.nodes, "reserving room", self._clock()
         there = await all_of(self._writes.nominate(pod, nodes[uid]) for uid, pod in flight.pods.items())
-        if all(there) and await self._stands(flight):
+        if all(there) and await self._stands(flight, began):
             flight.act = ""
             return True
         await self._unreserve(list(flight.pods.values()))
         return False
 
-    async def _stands(self, flight: Flight) -> bool:
+    async def _stands(self, flight: Flight, began: float) -> bool:
         held = [self._cache.pods.store.get(pod.name, pod.namespace) for pod in flight.pods.values()]
         last = max((pod.version for pod in held if pod), default=0)
         until = self._clock() + RESERVATION_SECONDS
         while self._cache.pods.store.seen < last:
             if self._clock() > until:
                 return False
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(BINDINGS_SETTLE)
+            await asyncio.sleep(0.005)
+        least, most = BINDINGS_SETTLE
+        await asyncio.sleep(min(most, max(least, self._clock() - began)))
         for pod in flight.pods.values():
             now = self._cache.pods.store.get(pod.name, pod.namespace)
             if now is None or now.uid != pod.uid or now.deleting or now.nominated != flight.nodes[pod.uid]:
