@@ -71,7 +71,8 @@ class Gangs:
         state.charge = (facts.queue, charged(facts))
         self._pay(state.charge, 1)
         holder = self.states.get(self._uids.get(facts.key, ""))
-        if holder is None or holder.facts.outcome:
+        if holder is None or holder.facts.outcome or holder.facts.created <= facts.created:
+            # An older owner of the name may be gone already without having been looked at since.
             self._uids[facts.key] = uid
         self._file(state, now)
         return state

@@ -58,10 +58,10 @@ class Feed:
             **fields,
         )
 
-    def job(self, name: str, *, pods: int = 2, **spec: Any) -> None:
+    def job(self, name: str, *, pods: int = 2, uid: str = "", **spec: Any) -> None:
         template = objects.PodTemplateSpec(metadata=objects.ObjectMeta(labels=Q), spec=one_cpu())
         made = objects.JobSpec(parallelism=pods, completions=pods, completion_mode="Indexed", template=template, **spec)
-        self.cache.jobs.store.put(objects.Job(metadata=self._meta(name, labels=Q), spec=made))
+        self.cache.jobs.store.put(objects.Job(metadata=self._meta(name, labels=Q, uid=uid or f"uid-{name}"), spec=made))
 
     def pod(
         self,
@@ -210,6 +210,21 @@ async def test_pods_of_a_job_that_is_gone_are_charged_until_they_are_gone_too(ca
     assert feed.world().used["q"] == {"cpu": 1000, "pods": 1}
     feed.pod("x", 0, gated=False, node="a", phase="Failed")
     assert feed.world().used.get("q", {}).get("cpu", 0) == 0
+
+
+@pytest.mark.parametrize("looked_at", [("uid-old", "uid-new"), ("uid-new", "uid-old")])
+async def test_a_job_made_anew_under_its_name_is_the_one_that_is_meant(
+    cache: Cache, looked_at: tuple[str, ...]
+) -> None:
+    """Case 33, both changes in one cycle: they are looked at in no order that means anything."""
+    feed = Feed(cache)
+    feed.job("x", uid="uid-old")
+    feed.world()
+    feed.job("x", uid="uid-new")
+    assert cache.take_dirty() == set(looked_at)
+    for uid in looked_at:
+        feed.gangs.refresh(uid, NOW)
+    assert feed.gangs.named("n/job-x").uid == "uid-new"
 
 
 moves = st.lists(
