@@ -85,7 +85,7 @@ class Flights:
         if state.flight:
             return
         if go.kind in (ClaimKind.FOLLOW, ClaimKind.REPLACE):
-            self._fly(state, Flight(state.phase, None), facts.gated[: go.count], self._follow(state, go))
+            self._fly(state, Flight(state.phase, None), _chosen(facts.gated, go), self._follow(state, go))
         elif go.kind is ClaimKind.GATHER:
             assert state.admission is not None
             admission = Admission(id=state.admission.id, at=rfc3339(now), slots=state.admission.slots)
@@ -183,7 +183,7 @@ class Flights:
     # --- release ------------------------------------------------------------------------------------------------
 
     def _release_flight(self, state: State, go: Go, admission: Admission) -> None:
-        pods = state.facts.gated[: go.count]
+        pods = _chosen(state.facts.gated, go)
         phase, why = Phase.RELEASING, reason(Code.RELEASING, lifted=state.facts.past, want=admission.slots)
         if go.tight:
             phase, why = (
@@ -342,6 +342,19 @@ class Flights:
             message=why.message if why else "",
             seen={"pods": go.count, **go.numbers} if go else None,
         )
+
+
+def _chosen(gated: tuple[Pod, ...], go: Go) -> tuple[Pod, ...]:
+    """The first of each shape, as many as the plan has placed: not the first of all, where another shape was full."""
+    left: Counter[Shape] = Counter()
+    for placement in go.placements:
+        left[placement.shape] += sum(count for _, count in placement.nodes)
+    chosen = []
+    for pod in gated:
+        if left[pod.shape]:
+            left[pod.shape] -= 1
+            chosen.append(pod)
+    return tuple(chosen)
 
 
 def _assigned(pods: tuple[Pod, ...], go: Go) -> Iterator[tuple[str, str]]:

@@ -177,6 +177,23 @@ async def test_leader_and_workers_are_each_checked_against_what_they_ask(field: 
     await field.until(lambda: len(field.bound()) == 3, "leader and workers are bound")
 
 
+async def test_of_pods_of_several_kinds_those_pass_that_have_the_quota(field: Field) -> None:
+    """The second has more than is left, the third has not: the first and the third pass, not the first two."""
+    await field.nodes(1, cpu="8")
+    queue = await field.queue(capability={"cpu": "2"}, stopped=True)
+    owner = await field.owner("boss")
+    labels = {names.QUEUE: queue, names.MIN_AVAILABLE: "1"}
+    for name, cpu in (("pod-1", "1"), ("pod-2", "3"), ("pod-3", "1")):
+        await field.pod(name, cpu=cpu, labels=labels, owner=owner)
+    await field.until(
+        lambda: (it := field.gang_named("configmap-boss")) and it.status.counts.gated == 3, "all three are known"
+    )
+    await field.change_queue(queue, stopped=False)
+    await field.until(lambda: len(field.bound()) == 2, "two of them are bound")
+    assert [pod.name for pod in field.bound()] == ["pod-1", "pod-3"]
+    assert [pod.name for pod in field.gated()] == ["pod-2"]
+
+
 async def test_a_stopped_queue_takes_jobs_and_releases_none(field: Field) -> None:
     await field.nodes(1)
     queue, other = await field.queue(stopped=True), await field.queue("other")
