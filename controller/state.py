@@ -96,6 +96,8 @@ class State(msgspec.Struct, kw_only=True, gc=True):
             return self.flight.reason
         if self.refused:
             return self.refused
+        if self.standing.phase is Phase.GATHERING and self.verdict:
+            return self.verdict.reason  # it has its pods, and yet can't go
         if self.standing.reason:
             return self.standing.reason
         return self.verdict.reason if self.verdict else None

@@ -115,9 +115,10 @@ class _Decision:
             self._draft(claim.gang, claim.kind, self._extras(claim.queue, batches), asks)
             return
         if claim.kind is ClaimKind.GATHER:
-            placements = self.room.place(batches)
+            verdict = self._above_a_ceiling(claim, batches)
+            placements = self.room.place(batches) if verdict is None else None
             if placements is None:
-                self.stays.append((claim.gang, explain.no_room(self.room, batches)))
+                self.stays.append((claim.gang, verdict or explain.no_room(self.room, batches)))
             else:
                 gone = self._draft(claim.gang, claim.kind, placements, {"asks": _plain(asks_of(batches))})
         else:
@@ -126,6 +127,19 @@ class _Decision:
                 gone = self._draft(claim.gang, claim.kind, some, {"asks": _plain(asks_of(batches))})
         held = subtract(asks_of(batches), asks_of(gone))
         self.reserved[claim.queue] = add(self.reserved.get(claim.queue, {}), held)
+
+    def _above_a_ceiling(self, claim: Claim, batches: tuple[Batch, ...]) -> Verdict | None:
+        """Whether a gang that has gathered may go by quota: its pods may ask for more than the template did by which
+        its turn came (a LimitRange has filled in), and its queue may be another one by now."""
+        asks = asks_of(batches)
+        self.books.take(claim.queue, {resource: -count for resource, count in asks.items()})
+        refusal = self.books.refusal(claim.queue, asks)
+        over = (
+            refusal is not None and refusal.level is not self.books.root
+        )  # nodes may be lost: it has its room, or not
+        verdict = explain.refused(self.books, self.room, claim.queue, batches) if over else None
+        self.books.take(claim.queue, asks)
+        return verdict
 
     def admit(self) -> None:
         """Those who wait, in turn."""

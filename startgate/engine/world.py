@@ -32,7 +32,7 @@ class ClaimKind(Enum):
     REPLACE = (
         "replace"  # like FOLLOW, but a pod that is leaving still pays for the slot: goes if quota has room for both
     )
-    GATHER = "gather"  # a resumed gang that has its pods again: goes through whole, or waits whole
+    GATHER = "gather"  # a resumed gang that has its pods again: goes through whole and below its ceilings, or waits
     HOLD = "hold"  # a slot whose pod isn't made yet: quota and room are kept for it
 
 

@@ -118,8 +118,8 @@ def test_priority_then_age_then_name() -> None:
 # Claims.
 
 
-def test_claims_take_their_room_first_and_need_no_quota() -> None:
-    queues = {"q": QueueSpec(capability={"cpu": 2})}
+def test_claims_take_their_quota_and_their_room_first() -> None:
+    queues = {"q": QueueSpec(capability={"cpu": 5})}
     claims = [
         claim(ClaimKind.BIND, (1, ONE), gang="ns/bind"),
         claim(ClaimKind.FOLLOW, (1, ONE), gang="ns/follow"),
@@ -148,6 +148,18 @@ def test_followers_go_as_far_as_they_fit_and_gatherers_whole() -> None:
     plan = decide(world(nodes, ANY, claims=[claim(ClaimKind.GATHER, (5, ONE))]), 0)
     assert plan.go == ()
     assert codes(plan) == {"claim": Code.NEVER_FITS}
+
+
+def test_what_has_gathered_breaks_no_ceiling() -> None:
+    """The pods that were made may ask for more than their template did."""
+    queues = {"q": QueueSpec(capability={"cpu": 4}, parent="p"), "p": QueueSpec(capability={"cpu": 6})}
+    nodes = cluster(node("n", cpu="64"))
+    claims = [claim(ClaimKind.GATHER, (3, ONE))]
+    plan = decide(world(nodes, queues, used={"q": {"cpu": 3000}}, claims=claims), 0)
+    assert plan.go == ()
+    assert codes(plan) == {"claim": Code.QUEUE_CAPABILITY}
+    assert message(plan, "claim").startswith("needs 3 cpu; queue q has 1 of 4 cpu left")
+    assert went(decide(world(nodes, queues, used={"q": {"cpu": 1000}}, claims=claims), 0)) == ["claim"]
 
 
 def test_the_more_important_claim_is_placed_first() -> None:
