@@ -209,6 +209,7 @@ class Flights:
         alone = len(pods) == 1 and admission.slots == 1 and state.admission is None
         if not alone:
             await self._record(state)
+            state.cut = None
         await self._lift(state, pods)
         if alone:
             state.unrecorded = admission

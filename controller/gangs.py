@@ -181,6 +181,9 @@ class Gangs:
         facts = state.facts
         if state.record is not None and isinstance(state.record.status.admission, Admission):
             state.unrecorded = None
+        held, most = state.admission, facts.parallelism
+        if held is not None and most is not None and most < held.slots:
+            state.cut = msgspec.structs.replace(held, slots=most)  # what it gives up now others may have
         admission = (state.flight and state.flight.admission) or state.admission
         state.standing = _stand(facts, admission, state.lost_at, _pause(state, now), now)
         if state.standing.do is Do.ADOPT and not state.flight:
@@ -192,13 +195,13 @@ class Gangs:
         state.recheck_at = min((each for each in times if each > now), default=0.0)
 
     def _mark_loss(self, state: State, now: float) -> None:
-        """Since when a gang that was whole isn't; a restart reads it from the Gang's last transition."""
-        if state.standing.phase is Phase.RUNNING:
-            state.whole, state.lost_at = True, None
-        elif state.standing.phase is not Phase.RELEASING:
+        """Since when a gang that had its minimum hasn't; a restart reads it from the Gang's last transition."""
+        if state.standing.phase not in (Phase.RUNNING, Phase.RELEASING):
             state.whole, state.lost_at = False, None
+        elif len(state.facts.bound) >= state.facts.minimum:
+            state.whole, state.lost_at = True, None
         elif state.lost_at is None and (state.whole or _was_running(state.record)):
-            state.lost_at = _left_running(state.record) or now
+            state.lost_at = now if state.whole else _left_running(state.record) or now
             state.standing = _stand(state.facts, state.admission, state.lost_at, None, now)
 
     def _claims(self, state: State, now: float) -> Iterator[Claim]:

@@ -49,6 +49,8 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     """The Gang object, if it is of this owner."""
     stale: Gang | None = None
     """A Gang of the same name, left from another owner: to be deleted."""
+    cut: Admission | None = None
+    """The admission with fewer slots than are on record: the owner has been scaled down since."""
     unrecorded: Admission | None = None
     """An admission that the Gang will have with its next write: of a gang of one, or of pods found past the gate."""
     writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
@@ -82,7 +84,9 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     def admission(self) -> Admission | None:
         """The one that holds: the record's, else one that is about to be recorded."""
         written = self.record.status.admission if self.record else None
-        return written if isinstance(written, Admission) else self.unrecorded
+        found = written if isinstance(written, Admission) else self.unrecorded
+        cut = self.cut
+        return cut if found and cut and cut.id == found.id and cut.slots < found.slots else found
 
     @property
     def phase(self) -> Phase:

@@ -154,6 +154,8 @@ def _released(facts: Facts, grant: Grant, lost_at: float | None, now: float) -> 
         return _at(Phase.PARKED, None, Do.FORGET)
     if facts.suspended_by:
         return _at(Phase.WAITING, reason(Code.SUSPENDED), Do.FORGET)
+    if facts.parallelism == 0 and not facts.past:
+        return _at(Phase.WAITING, _missing(facts), Do.FORGET)  # scaled up again it starts whole, not pod by pod
     need = wanted_slots(facts, grant)
     bound = len(facts.bound)
     if bound >= need:

@@ -38,6 +38,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """How many pods the owner runs at once from now on."""
     minimum: int
     """How many of them start together: min(label, parallelism, completions - succeeded)."""
+    parallelism: int | None = None
+    """How many pods its spec lets it run at once; None where the owner doesn't say."""
     suspended_by: str = ""
     """"", "user" or "us"."""
     parked_as: str = ""
@@ -119,6 +121,7 @@ def observe_job(job: Job, pods: Iterable[Pod], template: Shape) -> Facts:
         created=timestamp(meta.creation_timestamp) if meta.creation_timestamp else 0.0,
         wanted=wanted,
         minimum=min(_minimum(labels, wanted), wanted),
+        parallelism=_parallelism(job),
         suspended_by=("us" if parked_as else "user") if suspended else "",
         parked_as=parked_as,
         parkable=controller is None or controller.kind == "CronJob",
@@ -211,7 +214,7 @@ def _wanted(job: Job, members: _Members) -> int:
     The Job's own count of successes lags behind the pods', so the larger of both counts.
     """
     succeeded = members.succeeded
-    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    parallelism = _parallelism(job)
     if job.spec.completions is None:
         # A work queue: once one pod has succeeded, no new ones are made.
         return min(parallelism, len(members.alive)) if succeeded or job.status.succeeded else parallelism
@@ -219,6 +222,10 @@ def _wanted(job: Job, members: _Members) -> int:
     seen = len({pod.index for pod in succeeded}) if indexed else len(succeeded)
     done = max(job.status.succeeded, seen) + _count_indexes(job.status.failed_indexes or "")
     return max(0, min(parallelism, job.spec.completions - done))
+
+
+def _parallelism(job: Job) -> int:
+    return 1 if job.spec.parallelism is None else job.spec.parallelism
 
 
 def _count_indexes(text: str) -> int:

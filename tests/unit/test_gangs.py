@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from controller.cache import Cache
 from controller.gangs import Gangs
 from controller.state import Flight, State
+from startgate.engine.lifecycle import Do
 from startgate.engine.world import ClaimKind, World
 from startgate.kube.client import Client
 from startgate.model import names, objects
@@ -58,10 +59,13 @@ class Feed:
             **fields,
         )
 
-    def job(self, name: str, *, pods: int = 2, uid: str = "", **spec: Any) -> None:
+    def job(self, name: str, *, pods: int = 2, minimum: int = 0, uid: str = "", **spec: Any) -> None:
+        labels = {**Q, names.MIN_AVAILABLE: str(minimum)} if minimum else Q
         template = objects.PodTemplateSpec(metadata=objects.ObjectMeta(labels=Q), spec=one_cpu())
         made = objects.JobSpec(parallelism=pods, completions=pods, completion_mode="Indexed", template=template, **spec)
-        self.cache.jobs.store.put(objects.Job(metadata=self._meta(name, labels=Q, uid=uid or f"uid-{name}"), spec=made))
+        self.cache.jobs.store.put(
+            objects.Job(metadata=self._meta(name, labels=labels, uid=uid or f"uid-{name}"), spec=made)
+        )
 
     def pod(
         self,
@@ -85,10 +89,10 @@ class Feed:
         spec = one_cpu(node, (names.GATE,) if gated else ())
         self.cache.pods.store.put(objects.Pod(metadata=meta, spec=spec, status=objects.PodStatus(phase=phase)))
 
-    def gang(self, job: str, slots: int, *, gathering: bool = False) -> None:
+    def gang(self, job: str, slots: int, *, gathering: bool = False, at: float = NOW) -> None:
         owner = objects.OwnerReference(api_version="batch/v1", kind="Job", name=job, uid=f"uid-{job}", controller=True)
         status = GangStatus(
-            phase=Phase.RELEASING, admission=Admission(id="a", at=rfc3339(NOW), slots=slots, gathering=gathering)
+            phase=Phase.RELEASING, admission=Admission(id="a", at=rfc3339(at), slots=slots, gathering=gathering)
         )
         meta = self._meta(f"job-{job}", owner_references=(owner,))
         self.cache.gangs.store.put(
@@ -210,6 +214,39 @@ async def test_pods_of_a_job_that_is_gone_are_charged_until_they_are_gone_too(ca
     assert feed.world().used["q"] == {"cpu": 1000, "pods": 1}
     feed.pod("x", 0, gated=False, node="a", phase="Failed")
     assert feed.world().used.get("q", {}).get("cpu", 0) == 0
+
+
+async def test_slots_that_a_job_has_given_up_are_not_its_own_any_more(cache: Cache) -> None:
+    """Scaled down and up again: others may have started in between, so the pods that are new ask to join."""
+    feed = Feed(cache)
+    feed.job("x", pods=3)
+    feed.gang("x", slots=3)
+    feed.pod("x", 0, gated=False, node="a", phase="Running")
+    feed.world()
+    feed.job("x", pods=1)
+    feed.world()
+    feed.job("x", pods=3)
+    feed.pod("x", 1)
+    feed.pod("x", 2)
+    world = feed.world()
+    assert claimed(world) == []
+    (asks,) = world.waiting
+    assert (asks.minimum, sum(batch.count for batch in asks.extra)) == ((), 2)
+
+
+async def test_a_loss_is_counted_from_the_moment_at_which_the_minimum_was_lost(cache: Cache) -> None:
+    """A gang that has started with less than it might have: it has the whole time to mend, however old it is."""
+    feed = Feed(cache)
+    feed.job("x", pods=3, minimum=2)
+    feed.gang("x", slots=3, at=NOW - 3600)
+    for index in (0, 1):
+        feed.pod("x", index, gated=False, node="a", phase="Running")
+    feed.pod("x", 2, gated=False)
+    feed.world()
+    feed.pod("x", 1, gated=False, node="a", phase="Failed")
+    feed.world()
+    state = feed.state("x")
+    assert (state.standing.do, state.standing.deadline) == (Do.NOTHING, NOW + names.DEFAULT_START_TIMEOUT)
 
 
 @pytest.mark.parametrize("looked_at", [("uid-old", "uid-new"), ("uid-new", "uid-old")])
