@@ -13,12 +13,12 @@ from typing import Final
 import msgspec
 
 from controller.cache import Cache, Group
-from controller.state import State, grant_of
+from controller.state import State, grant_of, moment
 from startgate.engine.lifecycle import Do, Standing, standing, wanted_slots
 from startgate.engine.observe import Facts, amounts_of, batches, charged, observe_job, observe_owner, opted_in
 from startgate.engine.world import Batch, Claim, ClaimKind, Waiting, World
 from startgate.model.gang import Admission, Gang, Phase
-from startgate.model.objects import rfc3339, timestamp
+from startgate.model.objects import rfc3339
 from startgate.model.pods import Pod, Shape
 from startgate.model.quantity import QuantityError
 from startgate.model.reasons import Code, Reason, reason
@@ -183,7 +183,7 @@ class Gangs:
             state.unrecorded = None
         held, most = state.admission, facts.parallelism
         if held is not None and most is not None and most < held.slots:
-            state.cut = msgspec.structs.replace(held, slots=most)  # what it gives up now others may have
+            state.cut = msgspec.structs.replace(held, slots=max(most, 1))  # what it gives up now others may have
         admission = (state.flight and state.flight.admission) or state.admission
         state.standing = _stand(facts, admission, state.lost_at, _pause(state, now), now)
         if state.standing.do is Do.ADOPT and not state.flight:
@@ -306,8 +306,7 @@ def _stand(
 
 
 def _not_before(state: State) -> float:
-    text = state.record.status.not_before if state.record else ""
-    return timestamp(text) if text else 0.0
+    return moment(state.record.status.not_before) if state.record else 0.0
 
 
 def _pause(state: State, now: float) -> Reason | None:
@@ -336,7 +335,7 @@ def _left_running(record: Gang | None) -> float | None:
     """When the Gang went from Running to Releasing, if that was its last change of phase."""
     steps = record.status.transitions[-2:] if record else []
     if len(steps) == 2 and steps[0].phase is Phase.RUNNING and steps[1].phase is Phase.RELEASING:
-        return timestamp(steps[1].at)
+        return moment(steps[1].at) or None
     return None
 
 

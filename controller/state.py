@@ -122,11 +122,19 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     def since(self) -> float:
         """Epoch seconds from which it waits; a gang that was taken back keeps its age."""
         written = self.record.status.since if self.record else ""
-        return timestamp(written) if written else self.facts.created
+        return moment(written) or self.facts.created
 
 
 def grant_of(admission: Admission | None) -> Grant | None:
     """The admission as the lifecycle reads it."""
     if admission is None:
         return None
-    return Grant(slots=admission.slots, at=timestamp(admission.at), gathering=admission.gathering)
+    return Grant(slots=admission.slots, at=moment(admission.at), gathering=admission.gathering)
+
+
+def moment(text: str) -> float:
+    """A time in a Gang in epoch seconds; 0 for none, and for what somebody else has written and nobody can read."""
+    try:
+        return timestamp(text)
+    except ValueError:
+        return 0.0

@@ -249,6 +249,22 @@ async def test_a_loss_is_counted_from_the_moment_at_which_the_minimum_was_lost(c
     assert (state.standing.do, state.standing.deadline) == (Do.NOTHING, NOW + names.DEFAULT_START_TIMEOUT)
 
 
+async def test_times_that_somebody_wrote_into_a_gang_and_nobody_can_read(cache: Cache) -> None:
+    """They count as none: one Gang that was edited by hand never stops the others."""
+    feed = Feed(cache)
+    feed.job("x")
+    feed.gang("x", slots=2)
+    gang = cache.gangs.store.get("job-x", "n")
+    assert gang is not None
+    gang.status.since = gang.status.not_before = "tomorrow"
+    assert isinstance(gang.status.admission, Admission)
+    gang.status.admission.at = "2030-02-31T00:00:00Z"
+    feed.pod("x", 0)
+    feed.pod("x", 1)
+    feed.world()
+    assert feed.state("x").since == NOW - 60
+
+
 @pytest.mark.parametrize("looked_at", [("uid-old", "uid-new"), ("uid-new", "uid-old")])
 async def test_a_job_made_anew_under_its_name_is_the_one_that_is_meant(
     cache: Cache, looked_at: tuple[str, ...]
