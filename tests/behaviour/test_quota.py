@@ -177,6 +177,54 @@ async def test_leader_and_workers_are_each_checked_against_what_they_ask(field: 
     await field.until(lambda: len(field.bound()) == 3, "leader and workers are bound")
 
 
+async def test_a_parked_gang_whose_pods_ask_for_more_than_their_template(field: Field) -> None:
+    """A LimitRange fills in what the template left out: its turn came for nothing, and its pods would be 4 cpu."""
+    await field.nodes(1, cpu="8")
+    limits = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "2"}, "default": {"cpu": "2"}}]}
+    await field.put({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "fill-in"}, "spec": limits})
+    queue = await field.queue(capability={"cpu": "5"})
+    await field.run("first", pods=2, cpu="1", queue=queue)
+    await field.submit("a", pods=2, cpu="", queue=queue, deadline=600)
+    gang = await field.waits("a", Code.QUEUE_CAPABILITY)
+    assert gang.status.phase is Phase.GATHERING
+    assert gang.status.message.startswith(f"needs 4 cpu; queue {queue} has 3 of 5 cpu left")
+    assert field.opened("a") == {}
+    await field.delete_job("first")
+    await field.phase("a", Phase.RUNNING)
+    await field.runs("a", 2)
+
+
+async def test_a_job_that_is_scaled_down_and_up_asks_again(field: Field) -> None:
+    """What it gave up another gang has by now: its pods wait, and the queue's ceiling holds."""
+    await field.nodes(1, cpu="16")
+    queue = await field.queue(capability={"cpu": "4"})
+    await field.run("a", pods=4, queue=queue, spec={"backoffLimit": 6})
+    await field.change_job("a", {"spec": {"parallelism": 1}})
+    await field.run("b", pods=3, queue=queue)
+    await field.change_job("a", {"spec": {"parallelism": 4}})
+    await field.until(lambda: len(field.gated("a")) == 3, "it has its pods again")
+    await field.until(lambda: field.sure("a").status.counts.gated == 3, "the Gang knows")
+    await field.run("canary", pods=1, cpu="", queue=queue)
+    assert (len(field.bound("a")), len(field.gated("a"))) == (1, 3)
+    await field.delete_job("b")
+    await field.runs("a", 4)
+
+
+async def test_a_job_that_is_scaled_to_nothing_starts_whole_again(field: Field) -> None:
+    await field.nodes(1, cpu="4")
+    queue = await field.queue()
+    await field.run("a", pods=4, queue=queue, spec={"backoffLimit": 6})
+    await field.change_job("a", {"spec": {"parallelism": 0}})
+    await field.waits("a", Code.PODS_MISSING)
+    await field.run("b", pods=2, queue=queue)
+    before = len(field.opened("a"))
+    await field.change_job("a", {"spec": {"parallelism": 4}})
+    await field.waits("a", Code.CLUSTER_IN_USE)
+    assert len(field.opened("a")) == before
+    await field.delete_job("b")
+    await field.runs("a", 4)
+
+
 async def test_of_pods_of_several_kinds_those_pass_that_have_the_quota(field: Field) -> None:
     """The second has more than is left, the third has not: the first and the third pass, not the first two."""
     await field.nodes(1, cpu="8")
