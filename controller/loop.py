@@ -129,8 +129,9 @@ class Loop:
     def _start(self, plan: Plan, changed: dict[str, State], flights: Flights) -> None:
         for stay in plan.stay:
             state = self._gangs.named(stay.gang)
-            if state.verdict != stay:
-                state.verdict = stay
+            if state.verdict != stay or state.refused:
+                # What was refused a while ago isn't why it waits now.
+                state.verdict, state.refused = stay, None
                 changed[state.uid] = state
         for go in plan.go:
             state = self._gangs.named(go.gang)

@@ -86,6 +86,20 @@ async def test_a_gate_that_stays_refused_takes_the_gang_back(field: Field) -> No
     assert job.status.failed == 0
 
 
+async def test_a_refusal_is_not_what_is_said_once_something_else_is_in_the_way(field: Field) -> None:
+    """Its admission can't be recorded; meanwhile another gang takes the quota, and that is why it waits."""
+    await field.nodes(2)
+    queue = await field.queue(capability={"cpu": "4"}, stopped=True)
+    await field.submit("a", queue=queue)
+    await field.waits("a", Code.QUEUE_STOPPED)
+    await field.policy("no-record", resource="gangs", group=names.GROUP, refuses="has(object.status.admission)")
+    await field.change_queue(queue, stopped=False)
+    await field.waits("a", Code.WRITE_REFUSED)
+    await field.submit("b", pods=1, queue=queue)  # a gang of one, which passes before it is recorded
+    await field.runs("b", 1)
+    await field.waits("a", Code.QUEUE_CAPABILITY)
+
+
 async def test_a_foreign_gate_is_named(field: Field) -> None:
     """Case 30: released by us, and not called running while another's gate holds its pods."""
     await field.nodes(1)
