@@ -198,9 +198,13 @@ class Flights:
 
     async def _release(self, state: State, flight: Flight, go: Go, admission: Admission, pods: tuple[Pod, ...]) -> None:
         if go.tight:
-            kept = self._intent(state, Decision.RESERVE, admission.id, go)
+            kept, queue = self._intent(state, Decision.RESERVE, admission.id, go), state.facts.queue
             if not await self._reserve(state, flight):
                 self._journal.settle(kept, "failed: the room was taken before it could be reserved", at=self._clock())
+                return
+            if not _still_so(state, queue, admission):
+                await self._unreserve(list(pods))
+                self._journal.settle(kept, "failed: the gang was changed meanwhile", at=self._clock())
                 return
             self._journal.settle(kept, DONE, at=self._clock())
             flight.phase, flight.admission = Phase.RELEASING, admission
@@ -343,6 +347,13 @@ class Flights:
             message=why.message if why else "",
             seen={"pods": go.count, **go.numbers} if go else None,
         )
+
+
+def _still_so(state: State, queue: str, admission: Admission) -> bool:
+    """Whether the gang is the one that was decided on: while it reserves, its owner may still change it."""
+    facts = state.facts
+    whole = state.admission is not None or facts.minimum <= admission.slots
+    return whole and facts.queue == queue and not facts.hold and not facts.suspended_by
 
 
 def _chosen(gated: tuple[Pod, ...], go: Go) -> tuple[Pod, ...]:

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from startgate.kube.errors import ApiError
 from startgate.kube.kinds import QUEUES
 from startgate.model import names
 from startgate.model.gang import Phase
@@ -223,6 +224,27 @@ async def test_a_job_that_is_scaled_to_nothing_starts_whole_again(field: Field) 
     assert len(field.opened("a")) == before
     await field.delete_job("b")
     await field.runs("a", 4)
+
+
+async def test_a_gang_that_changes_its_queue_while_it_reserves(field: Field) -> None:
+    """It was decided on for the queue that it was in: in the other one it is decided on anew."""
+    await field.nodes(2, cpu="4")
+    queue, small = await field.queue(), await field.queue("small", capability={"cpu": "1"})
+    for attempt in range(8):
+        job = f"a{attempt}"
+        await field.submit(job, pods=8, queue=queue)
+        await field.until(lambda job=job: field.nominations(job), "room is being reserved")  # type: ignore[misc]
+        try:
+            await field.change_job(job, {"metadata": {"labels": {names.QUEUE: small}}})
+        except ApiError as error:
+            assert "its pods have passed the gate" in error.message
+            await field.clear()
+            continue
+        await field.waits(job, Code.NEVER_WITHIN_QUOTA)
+        assert field.opened(job) == {}
+        await field.until(lambda job=job: not any(p.nominated for p in field.gated(job)), "the room is given up")  # type: ignore[misc]
+        return
+    pytest.fail("in no attempt was the label changed before the gang was released")
 
 
 async def test_of_pods_of_several_kinds_those_pass_that_have_the_quota(field: Field) -> None:
