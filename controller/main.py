@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
     """The command line, as the Deployment states it."""
     parser = argparse.ArgumentParser(prog="controller", description="Releases gangs when quota and nodes allow it.")
     parser.add_argument("--health-port", type=int, default=8080, help="for /healthz, /readyz and /metrics (plain HTTP)")
-    parser.add_argument("--health-host", default="0.0.0.0", help="address to listen on")  # noqa: S104  (probes come from outside the pod)
+    parser.add_argument("--host", default="", help="the address to listen on; without it, all of the machine's")
     parser.add_argument("--audit-file", type=Path, required=True, help="audit log, added to; also on standard output")
     return parser.parse_args()
 
@@ -123,7 +123,7 @@ async def serve_health(program: Program, host: str, port: int) -> web.AppRunner:
     app.router.add_get("/metrics", metrics)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, host, port).start()
+    await web.TCPSite(runner, host or None, port).start()
     return runner
 
 
@@ -133,7 +133,7 @@ async def start(options: argparse.Namespace) -> None:
     journal = Journal((stream, sys.stdout.buffer), "controller", uuid.uuid4().hex)
     async with await Client.connect(connections=CONNECTIONS) as client, await Client.connect(connections=2) as lease:
         program = Program(client, lease, journal, left.intents)
-        health = await serve_health(program, options.health_host, options.health_port)
+        health = await serve_health(program, options.host, options.health_port)
         work = asyncio.create_task(program.run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, work.cancel)

@@ -3,7 +3,7 @@
 kwok would only pretend that the Deployments run, so their programs run here, beside the cluster, with exactly
 the command, the arguments, the environment and the ServiceAccount that the Deployments state. What differs from
 a real cluster, and nothing else does: the Deployments have no replicas, since these processes are the replicas;
-ports are free ones of this machine; the audit log is in the cluster's directory.
+they listen on loopback, on free ports; the audit log is in the cluster's directory.
 
 Use `async with Startgate.deploy(cluster) as startgate`. The programs die with the cluster's launcher, as the
 control plane does.
@@ -115,7 +115,7 @@ class Program:
         self.health_port = free_port()
         self.port = free_port()
         """Where it serves the API server; only the webhook does."""
-        replaced = {"HEALTH_PORT": str(self.health_port), "AUDIT_FILE": str(self.audit)}
+        replaced = {"HOST": LOOPBACK, "HEALTH_PORT": str(self.health_port), "AUDIT_FILE": str(self.audit)}
         if any(variable["name"] == "PORT" for variable in template.environment):
             replaced["PORT"] = str(self.port)
         environment = template.values(

@@ -43,6 +43,7 @@ FINISH_SECONDS: Final = 10.0
 def run() -> None:
     """`python -m webhook`; the exit status is 0 after SIGTERM or SIGINT, 1 when it can't start or go on."""
     parser = argparse.ArgumentParser(prog="webhook", description="Startgate's admission webhook.")
+    parser.add_argument("--host", default="", help="the address to listen on; without it, all of the machine's")
     parser.add_argument("--port", type=int, default=8443, help="reviews, over TLS (8443)")
     parser.add_argument("--health-port", type=int, default=8080, help="/healthz, /readyz and /metrics (8080)")
     parser.add_argument("--audit-file", type=Path, help="the audit log, beside standard output")
@@ -50,7 +51,7 @@ def run() -> None:
     _log_to_stderr()
     failed = False
     try:
-        uvloop.run(_serve(options.port, options.health_port, options.audit_file))
+        uvloop.run(_serve(options))
     except* (KubeError, OSError) as group:
         failed = True
         for error in group.exceptions:
@@ -58,15 +59,15 @@ def run() -> None:
     sys.exit(1 if failed else 0)
 
 
-async def _serve(port: int, health_port: int, audit_file: Path | None) -> None:
+async def _serve(options: argparse.Namespace) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    journal = _journal(audit_file)
+    journal = _journal(options.audit_file)
     async with await Client.connect() as client:
         webhook = Webhook(client, journal, namespace=os.environ.get("POD_NAMESPACE") or names.SYSTEM_NAMESPACE)
         async with webhook.background():
-            await webhook.serve(port, health_port, stopping)
+            await webhook.serve(options.host, options.port, options.health_port, stopping)
 
 
 class Webhook:
@@ -94,15 +95,15 @@ class Webhook:
                 for task in tasks:
                     task.cancel()
 
-    async def serve(self, port: int, health_port: int, stopping: asyncio.Event) -> None:
+    async def serve(self, host: str, port: int, health_port: int, stopping: asyncio.Event) -> None:
         """Until `stopping` is set. OSError if a port is taken."""
-        self._health.start(health_port)
+        self._health.start(health_port, host=host)
         log.info("Health and metrics on port %d", health_port)
         certified = asyncio.create_task(self._certified.wait())
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait((certified, stopped), return_when=asyncio.FIRST_COMPLETED)
         if certified.done():
-            self._reviews.start(port, tls=self._tls)
+            self._reviews.start(port, host=host, tls=self._tls)
             log.info("Reviews on port %d", port)
             await stopped
             log.info("Stopping")

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -162,7 +163,11 @@ def test_control_c_is_quiet(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         kubeconfig = config(tmp_path / "silent", f"https://127.0.0.1:{silent.getsockname()[1]}")
         with subprocess.Popen(
-            [PROGRAM, "list", "--kubeconfig", kubeconfig], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [PROGRAM, "list", "--kubeconfig", kubeconfig],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # A shell that runs us in the background has told us, and so our children, to ignore it.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (one thread)
         ) as process:
             silent.settimeout(60)
             connection, _ = silent.accept()  # it is in the middle of its work

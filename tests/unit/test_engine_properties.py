@@ -205,7 +205,7 @@ def test_no_node_gives_more_than_it_has_nor_takes_what_it_turns_away(case: Case)
 @given(cases())
 def test_no_ceiling_is_broken_by_a_decision(case: Case) -> None:
     plain = case.formulas()
-    queue_of = {each.gang: each.queue for each in (*case.waiting, *case.claims)}
+    queue_of = {each.gang: each.queue for each in case.waiting} | {each.gang: each.queue for each in case.claims}
     for go in decide(case.world(), 0).go:
         if go.kind in (None, ClaimKind.REPLACE):
             # The minimum and each extra were within quota one after the other; so are they all at once.
