@@ -51,7 +51,7 @@ def compose(state: State, now: float) -> Said:
             bound=len(facts.bound),
             terminating=len(facts.leaving),
         ),
-        shortage=quantities(state.verdict.shortage) if state.verdict and _waits(phase) else {},
+        shortage=quantities(state.verdict.shortage) if state.verdict and why is state.verdict.reason else {},
         since=old.since or rfc3339(facts.created),
         admission=admission if admission and phase is not Phase.FINISHED else msgspec.UNSET,
         taken_back=old.taken_back,
@@ -150,10 +150,6 @@ def _bound(state: State, phase: Phase, old: GangStatus) -> str:
     if admission is None:
         return old.bound
     return f"{admission.slots if facts.outcome == COMPLETED else 0}/{admission.slots}"
-
-
-def _waits(phase: Phase) -> bool:
-    return phase in (Phase.WAITING, Phase.PARKED)
 
 
 def _conditions(old: GangStatus, state: State, phase: Phase, code: str, now: float) -> list[Condition]:
