@@ -211,7 +211,9 @@ def _family(pod: Pod) -> tuple[str, str, str, str] | None:
     owner = pod.owner
     if owner is not None and (pod.queue or owner.kind == "Job"):
         # Pods of unlabelled Jobs too: the label may come later, and then they have to be known.
-        return owner.uid, owner.kind, pod.namespace, owner.name
+        group = owner.api_version.rpartition("/")[0]
+        kind = f"Job.{group}" if owner.kind == "Job" and group != "batch" else owner.kind  # Volcano has one too
+        return owner.uid, kind, pod.namespace, owner.name
     return (pod.uid, "Pod", pod.namespace, pod.name) if pod.queue else None
 
 

@@ -341,7 +341,7 @@ class Flights:
             at=self._clock(),
             namespace=facts.namespace,
             gang=facts.name,
-            job=facts.owner_name if facts.owner_kind == "Job" else "",
+            job=facts.owner_name if facts.owner_version == "batch/v1" else "",
             queue=facts.queue,
             reason=str(why.code) if why else "",
             message=why.message if why else "",

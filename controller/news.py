@@ -184,8 +184,7 @@ class News:
 
     def _event(self, state: State, code: str, message: str) -> None:
         facts = state.facts
-        version = statuses.OWNER_VERSIONS.get(facts.owner_kind, "v1")
-        about = Regarding(version, facts.owner_kind, facts.owner_name, facts.namespace, facts.owner_uid)
+        about = Regarding(facts.owner_version, facts.owner_kind, facts.owner_name, facts.namespace, facts.owner_uid)
         self._recorder.event(about, "Normal", code or "Waiting", message, "Gate")
 
     async def _tell_queues(self, now: float) -> None:

@@ -93,7 +93,7 @@ def birth(state: State, spec: GangSpec, status: GangStatus) -> dict[str, Any]:
             "labels": {names.QUEUE: facts.queue},
             "ownerReferences": [
                 {
-                    "apiVersion": OWNER_VERSIONS.get(facts.owner_kind, "v1"),
+                    "apiVersion": facts.owner_version,
                     "kind": facts.owner_kind,
                     "name": facts.owner_name,
                     "uid": facts.owner_uid,
@@ -104,14 +104,6 @@ def birth(state: State, spec: GangSpec, status: GangStatus) -> dict[str, Any]:
         "spec": spec,
         "status": status,
     }
-
-
-OWNER_VERSIONS: Final = {
-    "Job": "batch/v1",
-    "ReplicaSet": "apps/v1",
-    "StatefulSet": "apps/v1",
-    "DaemonSet": "apps/v1",
-}
 
 
 def changes(gang: Gang, spec: GangSpec, status: GangStatus) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     priority: int
     owner_kind: str
+    owner_version: str
+    """Its apiVersion, for references to it."""
     owner_name: str
     owner_uid: str
     created: float
@@ -116,6 +118,7 @@ def observe_job(job: Job, pods: Iterable[Pod], template: Shape) -> Facts:
         queue=labels.get(names.QUEUE, ""),
         priority=_priority(members, template),
         owner_kind="Job",
+        owner_version="batch/v1",
         owner_name=meta.name,
         owner_uid=meta.uid,
         created=timestamp(meta.creation_timestamp) if meta.creation_timestamp else 0.0,
@@ -155,7 +158,8 @@ def observe_owner(kind: str, name: str, uid: str, pods: Iterable[Pod]) -> Facts:
         name=f"{kind.lower()}-{name}",
         queue=first.queue,
         priority=_priority(members, None),
-        owner_kind=kind,
+        owner_kind=first.owner.kind if first.owner else kind,
+        owner_version=first.owner.api_version if first.owner else "v1",
         owner_name=name,
         owner_uid=uid,
         created=first.created,

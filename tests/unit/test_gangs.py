@@ -265,6 +265,20 @@ async def test_times_that_somebody_wrote_into_a_gang_and_nobody_can_read(cache: 
     assert feed.state("x").since == NOW - 60
 
 
+async def test_a_job_of_another_api_group_is_an_owner_like_any_other(cache: Cache) -> None:
+    """Its pods' gang has another name than that of a Job, and a reference that the garbage collector understands."""
+    feed = Feed(cache)
+    version = "batch.volcano.sh/v1alpha1"
+    owner = objects.OwnerReference(api_version=version, kind="Job", name="x", uid="uid-x", controller=True)
+    meta = feed._meta("x-0", labels=Q, owner_references=(owner,))
+    spec = one_cpu(gates=(names.GATE,))
+    cache.pods.store.put(objects.Pod(metadata=meta, spec=spec, status=objects.PodStatus(phase="Pending")))
+    (asks,) = feed.world().waiting
+    assert asks.gang == "n/job.batch.volcano.sh-x"
+    facts = feed.state("x").facts
+    assert (facts.owner_version, facts.owner_kind, facts.owner_name) == (version, "Job", "x")
+
+
 @pytest.mark.parametrize("looked_at", [("uid-old", "uid-new"), ("uid-new", "uid-old")])
 async def test_a_job_made_anew_under_its_name_is_the_one_that_is_meant(
     cache: Cache, looked_at: tuple[str, ...]
