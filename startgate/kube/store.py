@@ -52,7 +52,8 @@ class Store(Generic[T, V]):
         self._view = view
         self._on_change = on_change
         self._held: dict[Key, _Held[V]] = {}
-        self._forgotten: set[str] = set()
+        self._forgotten: dict[str, int] = {}
+        """By uid: the version in which it was held."""
         self.seen = 0
         """The resourceVersion up to which list and watch have told everything; 0 before the first list."""
         self.unreadable = 0
@@ -83,7 +84,7 @@ class Store(Generic[T, V]):
         """After an answer that says that the object is gone: not merely marked for deletion."""
         held = self._held.get((namespace, name))
         if held is not None and held.uid == uid:
-            self._forgotten.add(uid)  # until a watch or a list says so too
+            self._forgotten[uid] = held.version  # until a watch or a list says so too
             self._remove((namespace, name))
 
     def put(self, obj: T) -> None:
@@ -115,7 +116,7 @@ class Store(Generic[T, V]):
 
     def drop(self, meta: Metadata) -> None:
         """From a watch: the object is gone, or the selector no longer chooses it, as of this version."""
-        self._forgotten.discard(meta.uid)
+        self._forgotten.pop(meta.uid, None)
         key = (meta.namespace, meta.name)
         held = self._held.get(key)
         if held is not None and held.uid == meta.uid and held.version <= version_of(meta):
@@ -135,7 +136,8 @@ class Store(Generic[T, V]):
             listed.add((obj.metadata.namespace, obj.metadata.name))
             uids.add(obj.metadata.uid)
             self.put(obj)
-        self._forgotten &= uids  # of the others, no event will come any more
+        # Of the others no event will come any more; but for those that are younger than the list.
+        self._forgotten = {uid: held for uid, held in self._forgotten.items() if uid in uids or held > version}
         for key in [k for k, held in self._held.items() if held.version <= version and k not in listed]:
             self._remove(key)
         self.seen = version

@@ -198,6 +198,15 @@ class Life:
         self.store.replace(objects, (), at)
 
 
+def test_what_was_forgotten_stays_gone_though_a_list_is_older_than_it() -> None:
+    life = Life([(1, "a", "u1", True), (2, "b", "u2", True), (3, "b", "u2", False)])
+    life.answer(life.history[1])
+    life.answer(life.history[2])
+    life.relist(life.history[0])
+    while life.watch():
+        assert sorted(life.mirror) == ["a"]
+
+
 @given(histories(), st.data())
 def test_any_interleaving_of_watch_answers_and_relists_ends_at_the_truth(
     history: list[Told], data: st.DataObject
