@@ -2,7 +2,7 @@
 
 import time
 
-from startgate.cli import connect, output
+from startgate.cli import connect, leader, output
 from startgate.cli.views import Document, GangView, view, waited
 from startgate.kube.kinds import GANGS
 from startgate.model.gang import Gang, Phase
@@ -12,6 +12,7 @@ class Listing(Document):
     """The document of `list`."""
 
     gangs: list[GangView]
+    stale: str | None
 
 
 async def read(target: connect.Target, namespace: str | None, *, everywhere: bool) -> tuple[Listing, str]:
@@ -19,11 +20,13 @@ async def read(target: connect.Target, namespace: str | None, *, everywhere: boo
     async with connect.connected(target) as client:
         where = "" if everywhere else namespace or client.namespace
         found = await client.list_all(GANGS, where)
-    return Listing(gangs=[view(each) for each in sorted(found, key=_turn)]), where
+        stale = await leader.stale(client)
+    return Listing(gangs=[view(each) for each in sorted(found, key=_turn)], stale=stale), where
 
 
 def show(listing: Listing, where: str) -> None:
     """As a table."""
+    output.doubt(listing.stale)
     if not listing.gangs:
         output.note(f"No gangs in namespace {where}." if where else "No gangs.")
         return

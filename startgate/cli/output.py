@@ -82,6 +82,12 @@ def note(text: str) -> None:
     sys.stderr.write(f"{plain(' '.join(text.split()))}\n")
 
 
+def doubt(why: str | None) -> None:
+    """Says, before an answer that may be out of date, why it may be."""
+    if why:
+        note(f"Warning: {why}")
+
+
 def plain(text: str) -> str:
     """The text without what a terminal would obey."""
     return "".join(each if each.isprintable() else "�" for each in text)

@@ -6,7 +6,7 @@ where parents are missing or go round in a circle.
 
 from collections.abc import Mapping
 
-from startgate.cli import connect, output
+from startgate.cli import connect, leader, output
 from startgate.cli.views import Document
 from startgate.kube.kinds import QUEUES
 from startgate.model.quantity import Quantity, QuantityError, format_amount, parse_milli, parse_units
@@ -35,17 +35,20 @@ class Queues(Document):
     """The document of `queues`: each after its parent, else by name."""
 
     queues: list[QueueView]
+    stale: str | None
 
 
 async def read(target: connect.Target) -> Queues:
     """All queues."""
     async with connect.connected(target) as client:
         found = await client.list_all(QUEUES)
-    return Queues(queues=[_view(queue, depth) for queue, depth in in_order(found)])
+        stale = await leader.stale(client)
+    return Queues(queues=[_view(queue, depth) for queue, depth in in_order(found)], stale=stale)
 
 
 def show(queues: Queues) -> None:
     """As a table."""
+    output.doubt(queues.stale)
     if not queues.queues:
         output.note("No queues: an admin creates them, see docs/reference.")
         return

@@ -6,7 +6,7 @@ The sentence is the Gang's own, word for word; nothing here has an opinion of it
 import time
 from typing import Final
 
-from startgate.cli import connect, output
+from startgate.cli import connect, leader, output
 from startgate.cli.failure import NOT_FOUND, USAGE, VerbError, no_such_kind
 from startgate.cli.views import Document, GangView, view, waited
 from startgate.kube.client import Client
@@ -27,6 +27,7 @@ class Answer(Document):
     job: str | None
     gang: GangView | None
     message: str
+    stale: str | None
 
 
 class Asked(Document):
@@ -54,9 +55,11 @@ async def read(target: connect.Target, namespace: str | None, wanted: Asked) -> 
             if gang := await _find(client, GANGS, name, where):
                 found = view(gang)
                 job = found.owner.name if found.owner and found.owner.kind == "Job" else None
-                return Answer(namespace=where, job=job, gang=found, message=found.message)
+                stale = await leader.stale(client)
+                return Answer(namespace=where, job=job, gang=found, message=found.message, stale=stale)
         if wanted.job and (owner := await _find(client, JOBS, wanted.job, where)):
-            return Answer(namespace=where, job=wanted.job, gang=None, message=unseen(owner))
+            stale = await leader.stale(client)
+            return Answer(namespace=where, job=wanted.job, gang=None, message=unseen(owner), stale=stale)
     what = " or ".join(kind for kind, name in (("Job", wanted.job), ("Gang", wanted.gang)) if name)
     raise VerbError(
         NOT_FOUND,
@@ -85,6 +88,7 @@ def unseen(job: Job) -> str:
 
 def show(answer: Answer) -> None:
     """As sentences and facts."""
+    output.doubt(answer.stale)
     gang = answer.gang
     if gang is None:
         output.line(answer.message)

@@ -81,7 +81,7 @@ async def test_list_shows_who_runs_and_who_waits_in_the_order_of_the_queue(field
 async def test_list_of_nothing(field: Field) -> None:
     code, out, err = await gang(field.cluster.kubeconfig, "list", "-n", field.namespace)
     assert (code, out, err) == (0, "", f"No gangs in namespace {field.namespace}.\n")
-    assert await as_json(field, "list", "-n", field.namespace) == {"gangs": []}
+    assert await as_json(field, "list", "-n", field.namespace) == {"gangs": [], "stale": None}
 
 
 async def test_why_gives_the_sentence_of_the_gang_by_each_of_its_names(field: Field) -> None:
@@ -135,8 +135,35 @@ async def test_why_before_the_controller_has_seen_the_job(field: Field) -> None:
     await field.startgate.controller.stop()
     await field.submit("a", pods=1, queue=queue)
     code, out, err = await gang(field.cluster.kubeconfig, "why", "a", "-n", field.namespace)
-    assert (code, err) == (0, "")
+    assert code == 0
     assert out.startswith(f"Job a asks for queue {queue} and has no Gang yet;")
+    assert err.startswith("Warning: Nobody has led since ")  # it gave its Lease up in the end
+
+
+async def test_without_a_controller_old_answers_are_called_old(field: Field) -> None:
+    """Also to those who may view no more than their own namespace."""
+    await field.nodes(1)
+    queue = await field.queue(stopped=True)
+    await field.submit("a", pods=1, queue=queue)
+    await field.waits("a", Code.QUEUE_STOPPED)
+    user = f"ann-{field.namespace}"
+    kubeconfig = await field.cluster.user_kubeconfig(user)
+    await kubectl(
+        field.cluster,
+        *("create", "rolebinding", "ann", "--clusterrole=view", f"--user={user}", f"--namespace={field.namespace}"),
+    )
+    verbs = (("list", "-n", field.namespace), ("why", "a", "-n", field.namespace))
+    for verb in verbs:
+        await eventually(partial(gang, kubeconfig, *verb), lambda ended: ended[::2] == (0, ""), "no doubt")
+    await field.startgate.controller.stop()
+    for verb in verbs:
+        code, out, err = await gang(kubeconfig, *verb)
+        assert (code, err.count("\n")) == (0, 1)
+        assert "QueueStopped" in out
+        assert err.startswith("Warning: Nobody has led since ")
+        code, out, err = await gang(kubeconfig, *verb, "-o", "json")
+        assert (code, err) == (0, "")
+        assert json.loads(out)["stale"].startswith("Nobody has led since ")
 
 
 async def test_queues_shows_what_is_left_below_each_parent(field: Field) -> None:

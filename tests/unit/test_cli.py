@@ -21,13 +21,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from startgate.cli import failure, output, queues, why
+from startgate.cli import failure, leader, list_gangs, output, queues, why
 from startgate.cli.failure import VerbError
 from startgate.cli.main import main
 from startgate.cli.views import GangView, view
+from startgate.kube.election import LeaseSpec
 from startgate.kube.errors import ApiError, ConfigurationError, Unreachable
 from startgate.model.gang import Gang
-from startgate.model.objects import Condition, Job, JobSpec, JobStatus, ObjectMeta, PodTemplateSpec
+from startgate.model.objects import Condition, Job, JobSpec, JobStatus, ObjectMeta, PodTemplateSpec, timestamp
 from startgate.model.queue import Queue, QueueSpec
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "kubectl-gang"
@@ -133,7 +134,7 @@ def test_the_reference_names_every_option_code_and_field(run: Run) -> None:
             assert option in text, option
     for code in (0, failure.NOT_FOUND, failure.USAGE, failure.CLUSTER, failure.INTERRUPTED):
         assert f"| {code} |" in text
-    for document in (GangView, queues.QueueView, why.Answer):
+    for document in (GangView, queues.QueueView, why.Answer, list_gangs.Listing, queues.Queues):
         for field in msgspec.structs.fields(document):
             assert f"`{field.encode_name}`" in text, f"{document.__name__}.{field.encode_name}"
 
@@ -286,6 +287,52 @@ def test_json_and_yaml_are_the_same_document(capsys: pytest.CaptureFixture[str])
     assert yaml.safe_load(capsys.readouterr().out) == as_json
     assert set(as_json) == {field.encode_name for field in msgspec.structs.fields(GangView)}
     assert (as_json["queue"], as_json["phase"], as_json["admission"], as_json["owner"]) == ("no", "Waiting", None, None)
+
+
+# --- is it up to date? ----------------------------------------------------------------------------------------------
+
+RENEWED = "2026-11-30T02:58:04.120394Z"
+AT = timestamp(RENEWED)
+
+
+@pytest.mark.parametrize("seconds", [-3600, 0, 2, 59])
+def test_while_somebody_leads_nothing_is_said(seconds: float) -> None:
+    assert leader.judged(LeaseSpec(holder_identity="a", renew_time=RENEWED), AT + seconds) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "seconds", "said"),
+    [
+        (
+            LeaseSpec(holder_identity="a", renew_time=RENEWED),
+            61,
+            "Nobody has led since 2026-11-30T02:58:04Z (61s ago): ",
+        ),
+        (LeaseSpec(holder_identity="a", renew_time=RENEWED), 7200, "(120m ago): "),
+        (LeaseSpec(holder_identity="", renew_time=RENEWED), 1, "Nobody has led since 2026-11-30T02:58:04Z (1s ago): "),
+        (LeaseSpec(holder_identity=None, renew_time="soon"), 0, "Nobody leads: "),
+        (LeaseSpec(), 0, "Nobody leads: "),
+        (None, 0, "Nobody has ever led: "),
+    ],
+)
+def test_when_nobody_leads_it_is_said(spec: LeaseSpec | None, seconds: float, said: str) -> None:
+    found = leader.judged(spec, AT + seconds)
+    assert found is not None
+    assert said in found
+    assert found.endswith("the controller doesn't run or can't reach the API server, so this may be out of date.")
+
+
+def test_a_holder_without_a_time_that_can_be_read_is_believed() -> None:
+    assert leader.judged(LeaseSpec(holder_identity="a", renew_time="soon"), AT) is None
+    assert leader.judged(LeaseSpec(holder_identity="a"), AT) is None
+
+
+def test_the_doubt_stands_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    why.show(why.Answer(namespace="x", job="a", gang=None, message="It waits.", stale="Nobody leads."))
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("It waits.\n", "Warning: Nobody leads.\n")
+    list_gangs.show(list_gangs.Listing(gangs=[], stale=None), "x")
+    assert capsys.readouterr().err == "No gangs in namespace x.\n"
 
 
 # --- the tree of queues ---------------------------------------------------------------------------------------------
