@@ -20,12 +20,13 @@ from controller import statuses
 from controller.cache import Cache
 from controller.gangs import backing_off
 from controller.state import Flight, State
-from controller.writes import NotLeadingError, Writes, all_of
+from controller.writes import ChangedError, NotLeadingError, Writes, all_of
 from startgate.audit.journal import Journal, JournalError
 from startgate.audit.record import DONE, Decision, Record, Stage
 from startgate.engine.lifecycle import Do, back_off
 from startgate.engine.world import ClaimKind, Go
 from startgate.kube.errors import ApiError, KubeError
+from startgate.model import names
 from startgate.model.gang import Admission, Phase
 from startgate.model.objects import rfc3339
 from startgate.model.pods import Pod, Shape
@@ -152,6 +153,8 @@ class Flights:
         except KubeError as error:
             log.warning("%s: %s", state.key, error)
             self._say_refused(state, error)
+        except ChangedError as error:
+            self._settle(state, f"failed: {error}")
         except NotLeadingError:
             log.warning("%s: left as it is, since this process doesn't lead any more", state.key)
         except JournalError as error:
@@ -173,12 +176,16 @@ class Flights:
         if state.refused is None:
             act = flight.act or ACTS.get(state.standing.do, "recording its admission")
             state.refused = reason(Code.WRITE_REFUSED, act=act, error=str(error))
-        if flight.intent is not None:
-            came = "failed" if isinstance(error, ApiError) else "unknown"
-            try:
-                self._journal.settle(flight.intent, f"{came}: {error}", at=self._clock())
-            except JournalError as broken:
-                self.failed = broken
+        self._settle(state, f"{'failed' if isinstance(error, ApiError) else 'unknown'}: {error}")
+
+    def _settle(self, state: State, outcome: str) -> None:
+        """Puts on record what became of the flight's intent, if it had one."""
+        if state.flight is None or state.flight.intent is None:
+            return
+        try:
+            self._journal.settle(state.flight.intent, outcome, at=self._clock())
+        except JournalError as broken:
+            self.failed = broken
 
     # --- release ------------------------------------------------------------------------------------------------
 
@@ -282,7 +289,7 @@ class Flights:
 
     async def _resume_again(self, state: State) -> None:
         job = self._cache.jobs.store.get(state.facts.owner_name, state.facts.namespace)
-        if job is not None and job.metadata.uid == state.uid:
+        if job is not None and job.metadata.uid == state.uid and names.PARKED in job.metadata.annotations:
             await self._writes.resume(job)
 
     async def _park(self, state: State) -> None:

@@ -127,7 +127,9 @@ class Loop:
         return changed
 
     def _start(self, plan: Plan, changed: dict[str, State], flights: Flights) -> None:
-        for stay in plan.stay:
+        # Of two answers to one gang the first counts: pods that have a slot come before those that would join.
+        first = {stay.gang: stay for stay in reversed(plan.stay)}
+        for stay in first.values():
             state = self._gangs.named(stay.gang)
             if state.verdict != stay or state.refused:
                 # What was refused a while ago isn't why it waits now.

@@ -36,6 +36,7 @@ SETTLE: Final[Mapping[Code, float]] = {
     Code.RESERVING: 2.0,
     Code.GATHERING: 2.0,
     Code.BELOW_MINIMUM: 1.0,
+    Code.ENDING: 1.0,
 }
 """Seconds that a passing reason has to stand before it is news. All others: SHORTLY."""
 

@@ -15,7 +15,7 @@ from startgate.engine.world import Claim, Stay, Waiting
 from startgate.model.gang import Admission, Gang, Phase
 from startgate.model.objects import timestamp
 from startgate.model.pods import Pod
-from startgate.model.reasons import Reason
+from startgate.model.reasons import Code, Reason
 from startgate.model.resources import Amounts
 
 
@@ -100,8 +100,8 @@ class State(msgspec.Struct, kw_only=True, gc=True):
             return self.flight.reason
         if self.refused:
             return self.refused
-        if self.standing.phase is Phase.GATHERING and self.verdict:
-            return self.verdict.reason  # it has its pods, and yet can't go
+        if self.verdict and self.standing.reason and self.standing.reason.code in (Code.GATHERING, Code.RELEASING):
+            return self.verdict.reason  # its pods are at the gate, and yet can't go
         if self.standing.reason:
             return self.standing.reason
         return self.verdict.reason if self.verdict else None

@@ -31,6 +31,10 @@ ATTEMPTS = 3
 T = TypeVar("T")
 
 
+class ChangedError(Exception):
+    """The object isn't any more as it was when this was decided: look again."""
+
+
 class NotLeadingError(Exception):
     """The lease is lost, or may be: this process must not write."""
 
@@ -100,11 +104,11 @@ class Writes:
 
     async def suspend(self, job: Job, why: str) -> None:
         """Suspends the Job, marked as our doing: its pods go, and no failure is counted (design §3, Parked)."""
-        await self._patch_job(job, {"metadata": {"annotations": {names.PARKED: why}}, "spec": {"suspend": True}})
+        await self._patch_job_seen(job, {"metadata": {"annotations": {names.PARKED: why}}, "spec": {"suspend": True}})
 
     async def resume(self, job: Job) -> None:
         """Lets the Job make its pods, and takes our mark off in the same write."""
-        await self._patch_job(job, {"metadata": {"annotations": {names.PARKED: None}}, "spec": {"suspend": False}})
+        await self._patch_job_seen(job, {"metadata": {"annotations": {names.PARKED: None}}, "spec": {"suspend": False}})
 
     async def unmark(self, job: Job) -> None:
         """Takes our mark off a Job that somebody else has resumed, so that a later suspend is known for the user's."""
@@ -117,6 +121,16 @@ class Writes:
         }
         template = {"metadata": {"labels": labels}, "spec": {"schedulingGates": [{"name": names.GATE}]}}
         await self._patch_job(job, {"spec": {"template": template}}, how=Patch.STRATEGIC)
+
+    async def _patch_job_seen(self, job: Job, patch: dict[str, Any]) -> None:
+        """Only as we have seen it: a suspend of the user's that comes in between must not become ours, or be undone."""
+        version = {"resourceVersion": job.metadata.resource_version}
+        try:
+            await self._patch_job(job, {**patch, "metadata": {**patch["metadata"], **version}})
+        except ApiError as error:
+            if error.conflict:
+                raise ChangedError(f"Job {job.metadata.name} has changed meanwhile") from error
+            raise
 
     async def _patch_job(self, job: Job, patch: dict[str, Any], how: Patch = Patch.MERGE) -> None:
         meta = job.metadata

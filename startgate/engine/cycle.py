@@ -112,7 +112,8 @@ class _Decision:
         gone: tuple[Batch, ...] = ()
         if claim.kind is ClaimKind.REPLACE:
             asks = {"asks": _plain(asks_of(batches))}
-            self._draft(claim.gang, claim.kind, self._extras(claim.queue, batches), asks)
+            if not self._draft(claim.gang, claim.kind, self._extras(claim.queue, batches), asks):
+                self.stays.append((claim.gang, tuple((claim.queue, (Batch(each.shape, 1),)) for each in batches[:1])))
             return
         if claim.kind is ClaimKind.GATHER:
             verdict = self._above_a_ceiling(claim, batches)
@@ -125,6 +126,8 @@ class _Decision:
             some = [self.room.place_some(batch.shape, batch.count) for batch in batches]
             if claim.kind is ClaimKind.FOLLOW:
                 gone = self._draft(claim.gang, claim.kind, some, {"asks": _plain(asks_of(batches))})
+                if not gone:
+                    self.stays.append((claim.gang, explain.no_room(self.room, batches)))
         held = subtract(asks_of(batches), asks_of(gone))
         self.reserved[claim.queue] = add(self.reserved.get(claim.queue, {}), held)
 

@@ -198,7 +198,7 @@ def _said(facts: Facts) -> str:
 def _running(facts: Facts, need: int) -> Reason:
     if not facts.ready_template:
         return reason(Code.PASSED_BEFORE_LABEL, queue=facts.queue)
-    return reason(Code.RUNNING, bound=len(facts.bound), want=need)
+    return reason(Code.RUNNING, bound=len(facts.bound), want=need) if need else reason(Code.ENDING)
 
 
 def _missing(facts: Facts) -> Reason:

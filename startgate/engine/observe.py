@@ -279,11 +279,11 @@ def template_shape(job: Job, classes: Mapping[str, PriorityClass]) -> Shape:
 
 
 def priority_of(template: PodTemplateSpec, classes: Mapping[str, PriorityClass]) -> int:
-    """As the Priority admission plugin resolves it: by name, else the global default, else 0."""
+    """As the Priority admission plugin resolves it: by name, else the lowest global default, else 0."""
     spec = template.spec
     if spec.priority is not None:
         return spec.priority
     if spec.priority_class_name:
         found = classes.get(spec.priority_class_name)
         return found.value if found else 0
-    return next((each.value for each in classes.values() if each.global_default), 0)
+    return min((each.value for each in classes.values() if each.global_default), default=0)

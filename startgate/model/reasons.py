@@ -47,6 +47,7 @@ class Code(StrEnum):
     BELOW_MINIMUM = "BelowMinimum"
     # Where it is.
     RUNNING = "Running"
+    ENDING = "Ending"
     PASSED_BEFORE_LABEL = "PassedBeforeLabel"
     FINISHED = "Finished"
     # Parked.
@@ -97,6 +98,7 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         Code.BELOW_MINIMUM: "{bound} of {want} pods are bound after a loss{why}; "
         "taken back whole unless mended by {until}",
         Code.RUNNING: "{bound} of {want} pods are bound",
+        Code.ENDING: "its pods have ended; the Job has yet to say how",
         Code.PASSED_BEFORE_LABEL: "its pods were bound before the label came: charged to queue {queue}, not gated",
         Code.FINISHED: "the Job has ended: {outcome}",
         Code.DEADLINE_PARKED: "suspended until its turn comes, so that activeDeadlineSeconds does not run while "

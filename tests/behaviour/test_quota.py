@@ -29,6 +29,7 @@ async def test_gangs_that_fit_one_at_a_time_run_one_at_a_time(field: Field) -> N
     queue = await field.queue(capability={"cpu": "2", "memory": "10Gi"})
     for job in ("a", "b", "c"):
         await field.submit(job, pods=2, memory="2Gi", queue=queue, runs="300ms")
+        await field.until(lambda name=job: len(field.pods(name)) == 2, "its pods are made")  # type: ignore[misc]
     for job in ("a", "b", "c"):
         await field.completes(job)
     starts = [sorted(field.opened(job).values()) for job in ("a", "b", "c")]
