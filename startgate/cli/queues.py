@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from startgate.cli import connect, leader, output
 from startgate.cli.views import Document
 from startgate.kube.kinds import QUEUES
+from startgate.model.objects import condition
 from startgate.model.quantity import Quantity, QuantityError, format_amount, parse_milli, parse_units
 from startgate.model.queue import Queue
 
@@ -107,10 +108,22 @@ def _view(queue: Queue, depth: int) -> QueueView:
         capability=_amounts(spec.capability),
         allocated=_amounts(status.allocated),
         reserved=_amounts(status.reserved),
-        headroom=_amounts(status.headroom),
+        headroom=_amounts(_headroom(queue)),
         waiting=status.waiting,
         running=status.running,
     )
+
+
+def _headroom(queue: Queue) -> dict[str, Quantity]:
+    """With the zeros, which the status leaves out, of what the queue names or uses: the cluster itself is a ceiling.
+
+    Before the controller's first word (its condition) nothing is known, and nothing is not zero.
+    """
+    spec, status = queue.spec, queue.status
+    if condition(tuple(status.conditions), "Sound") is None:
+        return {**status.headroom}
+    named = (*spec.capability, *spec.guarantee, *spec.deserved, *status.allocated)
+    return {**dict.fromkeys(named, 0), **status.headroom}
 
 
 def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from startgate.kube.kinds import GANGS, JOBS, Kind, T
 from startgate.model import names
 from startgate.model.gang import Phase
 from startgate.model.objects import Job, condition
+from startgate.model.reasons import Code
 
 JOB: Final = frozenset({"job", "jobs", "job.batch", "jobs.batch"})
 GANG: Final = frozenset({"gang", "gangs", "gg", f"gang.{names.GROUP}", f"gangs.{names.GROUP}"})
@@ -100,6 +101,8 @@ def show(answer: Answer) -> None:
     output.line(f"{owner} in namespace {gang.namespace} is {gang.phase}{reason}", style)
     if gang.message:
         output.line(f"  {gang.message}")
+    if joining := _joining(gang):
+        output.line(f"  {joining}")
     output.line("")
     output.facts(
         [
@@ -115,6 +118,15 @@ def show(answer: Answer) -> None:
             *_history(gang),
         ]
     )
+
+
+def _joining(gang: GangView) -> str:
+    """What the gang's sentence leaves out once enough of it runs."""
+    rest = gang.counts.gated
+    if gang.reason != Code.RUNNING or not rest:
+        return ""
+    who = "1 more pod waits" if rest == 1 else f"{rest} more pods wait"
+    return f"{who} to join, and will as far as quota and nodes have room"
 
 
 def _pods(gang: GangView) -> str:

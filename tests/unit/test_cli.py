@@ -29,7 +29,7 @@ from startgate.kube.election import LeaseSpec
 from startgate.kube.errors import ApiError, ConfigurationError, Unreachable
 from startgate.model.gang import Gang
 from startgate.model.objects import Condition, Job, JobSpec, JobStatus, ObjectMeta, PodTemplateSpec, timestamp
-from startgate.model.queue import Queue, QueueSpec
+from startgate.model.queue import Queue, QueueSpec, QueueStatus
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "kubectl-gang"
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
@@ -289,6 +289,30 @@ def test_json_and_yaml_are_the_same_document(capsys: pytest.CaptureFixture[str])
     assert (as_json["queue"], as_json["phase"], as_json["admission"], as_json["owner"]) == ("no", "Waiting", None, None)
 
 
+@pytest.mark.parametrize(
+    ("phase", "reason", "gated", "said"),
+    [
+        ("Running", "Running", 4, "\n  4 more pods wait to join"),
+        ("Running", "Running", 1, "\n  1 more pod waits to join"),
+        ("Running", "Running", 0, ""),
+        ("Waiting", "NoRoom", 8, ""),
+    ],
+)
+def test_who_waits_to_join_a_gang_that_runs(
+    capsys: pytest.CaptureFixture[str], phase: str, reason: str, gated: int, said: str
+) -> None:
+    gang = {
+        "metadata": {"name": "job-a", "namespace": "x"},
+        "spec": {"queue": "q", "minAvailable": 4, "pods": 8},
+        "status": {"phase": phase, "reason": reason, "message": "4 of 4 …", "counts": {"gated": gated}},
+    }
+    found = view(msgspec.convert(gang, Gang))
+    why.show(why.Answer(namespace="x", job="a", gang=found, message="", stale=None))
+    out = capsys.readouterr().out
+    assert said in out
+    assert ("to join" in out) == bool(said)
+
+
 # --- is it up to date? ----------------------------------------------------------------------------------------------
 
 RENEWED = "2026-11-30T02:58:04.120394Z"
@@ -355,6 +379,25 @@ def test_missing_parents_and_circles_hide_nothing() -> None:
     found = queues.in_order([queue("orphan", "gone"), queue("x", "y"), queue("y", "x"), queue("self", "self")])
     assert sorted(name for name, _ in shape(found)) == ["orphan", "self", "x", "y"]
     assert ("orphan", 0) in shape(found)
+
+
+def test_a_full_queue_has_a_headroom_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    limits = QueueSpec(capability={"cpu": "4"}, guarantee={"example.com/x": 1}, deserved={"memory": "1Gi"})
+    said = QueueStatus(
+        allocated={"cpu": "4000m", "nvidia.com/gpu": 4},
+        headroom={"memory": "2Gi"},
+        conditions=[Condition(type="Sound", status="True")],
+    )
+    full, new = (
+        Queue(metadata=ObjectMeta(name=n), spec=limits, status=s) for n, s in (("a", said), ("b", QueueStatus()))
+    )
+    views = [queues._view(each, 0) for each in (full, new)]
+    assert views[0].headroom == {"cpu": "0", "example.com/x": "0", "memory": "2Gi", "nvidia.com/gpu": "0"}
+    assert views[1].headroom == {}
+    queues.show(queues.Queues(queues=views, stale=None))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1][-6:] == ["cpu", "-", "-", "4", "4", "0"]
+    assert lines[-2][-1] == "-"
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh-"), max_size=8))
