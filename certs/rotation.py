@@ -34,7 +34,7 @@ from startgate.kube.client import Client, Patch
 from startgate.kube.errors import ApiError, KubeError
 from startgate.kube.kinds import SECRETS, Kind, Secret
 from startgate.model import names
-from startgate.model.objects import ObjectMeta
+from startgate.model.objects import ObjectMeta, rfc3339
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Keeper:
         if material != self._served:
             self._on_material(material)
             self._served = material
-            log.info("Serving a certificate that ends at %d", authority.ends(material))
+            log.info("Serving a certificate that ends at %s", rfc3339(authority.ends(material)))
         now = self._clock()
         trusted = self._trusted_bundle == material.bundle
         self._trusted_bundle = material.bundle

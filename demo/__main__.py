@@ -21,7 +21,7 @@ from demo.stage import Stage, StoryError
 from demo.story import CHAPTERS
 from localcluster import build
 from localcluster.cluster import Cluster
-from localcluster.deploy import Startgate
+from localcluster.deploy import PROGRAMS, Startgate
 from localcluster.errors import ClusterError
 from startgate.kube.errors import KubeError
 
@@ -93,15 +93,17 @@ def kept(screen: Screen) -> None:
     screen.say("The cluster stays up, and Startgate with it. To use it:")
     screen.blank()
     screen.lines([f"  export KUBECONFIG={folder / 'kubeconfig'}", f"  export PATH={commands}:$PATH"])
-    screen.say("Three things to try:")
+    screen.say("Four things to try:")
     screen.blank()
     screen.lines(
         [
-            f"  {'kubectl get queues,gangs -A':48} # who has what, who waits and why",
-            f"  {f'kubectl gang why job/impatient -n {work.EVAL}':48} # the sentence",
+            f"  {'kubectl gang queues':48} # who has what",
+            f"  {f'kubectl gang list -n {work.EVAL}':48} # who waits",
+            f"  {f'kubectl gang why job/impatient -n {work.EVAL}':48} # and why: the sentence",
             f"  {f'kubectl delete job notebook -n {work.OTHERS}':48} # a GPU comes free: see the gang start",
         ]
     )
+    screen.say(PROGRAMS.format(logs=folder / "logs"))
     screen.say("To stop it:")
     screen.blank()
     screen.lines([f"  {shutil.which('python') or sys.executable} -m localcluster down --dir {folder}"])
@@ -117,7 +119,7 @@ def main() -> int:
     screen.say(
         f"""Startgate's demo. It starts a real Kubernetes {KUBERNETES} control plane on this machine. Only the nodes
         are made up: kwok plays their kubelets, so pods run without containers. The first time, the programs are built,
-        which takes some minutes."""
+        which takes some minutes, some 5 GB of disk, and access to the package registries."""
     )
     try:
         up = asyncio.run(tell(screen, checks, keep=options.keep))

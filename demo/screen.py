@@ -29,6 +29,7 @@ class Screen:
 
     def chapter(self, number: int, title: str) -> None:
         """A headline."""
+        self._after_claim = False
         self._console.print()
         self._console.print(Rule(f" {number}. {title} ", style="bold cyan", align="left", characters="─"))
 
@@ -41,23 +42,29 @@ class Screen:
     def note(self, text: str) -> None:
         """A line of progress."""
         self._after_claim = False
-        self._console.print(Text(f"  · {text}", style="dim"))
+        for line in self._wrapped(f"  · {text}", 4):
+            self._console.print(Text(line, style="dim"))
 
     def command(self, line: str, output: str = "", *, user: str = "") -> None:
         """A command and what it answered, word for word (long lines are folded)."""
         self._after_claim = False
         self._console.print()
         who = f"({user}) " if user else ""
-        self._console.print(Text.assemble((f"  {who}$ ", "dim"), (line, "bold")), overflow="fold")
+        prompt = f"  {who}$ "
+        first, *rest = self._wrapped(prompt + line, 6)
+        self._console.print(Text.assemble((prompt, "dim"), (first[len(prompt) :], "bold")))
+        for part in rest:
+            self._console.print(Text(part, style="bold"))
         self._block(output.rstrip().splitlines())
 
     def manifest(self, text: str, marked: str = "") -> None:
         """YAML; lines that have `marked` in them stand out."""
         for line in text.rstrip().splitlines():
             hit = bool(marked) and marked in line
-            self._console.print(
-                Text.assemble(("  + " if hit else "  │ ", "dim"), (line, "bold green" if hit else "")), overflow="fold"
-            )
+            for part in self._wrapped(line, _lead(line) + 2, less=4):
+                self._console.print(
+                    Text.assemble(("  + " if hit else "  │ ", "dim"), (part, "bold green" if hit else ""))
+                )
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Rows under headings."""
@@ -107,8 +114,16 @@ class Screen:
 
     def _block(self, lines: Iterable[str], indent: str = "  ") -> None:
         for line in lines:
-            parts = textwrap.wrap(line, self._console.width - len(indent) - 2, break_on_hyphens=False) or [""]
-            if len(parts) == 1:
-                parts = [line.rstrip()]
-            for part in parts:
-                self._console.print(Text(f"{indent}{part}", style="dim" if len(indent) > 2 else ""), overflow="fold")
+            for part in self._wrapped(line, _lead(line), less=len(indent) + 2):
+                self._console.print(Text(f"{indent}{part}", style="dim" if len(indent) > 2 else ""))
+
+    def _wrapped(self, line: str, hang: int, less: int = 0) -> list[str]:
+        """The line in as many as it takes; those after the first are indented by `hang`."""
+        width = self._console.width - less
+        if len(line) <= width:
+            return [line.rstrip()]
+        return textwrap.wrap(line, width, subsequent_indent=" " * hang, break_on_hyphens=False)
+
+
+def _lead(line: str) -> int:
+    return len(line) - len(line.lstrip())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from localcluster import build, nodes
 from localcluster.cluster import Cluster
-from localcluster.deploy import Startgate
+from localcluster.deploy import PROGRAMS, Startgate
 from localcluster.errors import ClusterError
 from localcluster.record import read_record
 
@@ -46,6 +46,8 @@ def _up(arguments: argparse.Namespace) -> None:
     except BaseException:
         cluster.close()
         raise
+    if arguments.startgate:
+        _say(PROGRAMS.format(logs=cluster.dir / "logs"))
     _say(f"The cluster is up after {time.monotonic() - began:.1f} s. To use it:")
     sys.stdout.write(f"export KUBECONFIG={cluster.kubeconfig}\n")
 
@@ -60,7 +62,10 @@ def _down(arguments: argparse.Namespace) -> None:
         _say(f"No cluster runs in {arguments.dir}.")
         return
     supervisor.terminate(STOPPED_WITHIN)
-    _say("The cluster is down.")
+    _say(
+        f"The cluster is down. Its logs stay in {arguments.dir}, until you delete that directory or run `up` with it: "
+        "that begins with an empty cluster."
+    )
 
 
 def _build(arguments: argparse.Namespace) -> None:
@@ -71,8 +76,8 @@ def _build(arguments: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m localcluster", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-    up = verbs.add_parser("up", help="start a cluster that lives until `down`")
-    down = verbs.add_parser("down", help="stop it, and exactly it")
+    up = verbs.add_parser("up", help="start an empty cluster that lives until `down`")
+    down = verbs.add_parser("down", help="stop it, and exactly it; its logs stay")
     only_build = verbs.add_parser("build", help="build the programs, start nothing")
     for verb in (up, only_build):
         verb.add_argument("--kubernetes", choices=list(build.KUBERNETES), default=build.NEWEST)

@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +26,8 @@ from localcluster.processes import Command, Processes
 
 HERE = Path(__file__).parent
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-PROGRESS_EVERY = 5.0
+ON_TERMINAL, ON_PAPER = 1.0, 30.0
+"""Seconds between two lines of progress: on a terminal each takes the place of the one before."""
 
 Progress = Callable[[str], None]
 
@@ -154,11 +156,14 @@ def _build(recipe: Recipe, folder: Path, progress: Progress) -> None:
         began = time.monotonic()
 
         def show(lines: int) -> None:
-            seconds = time.monotonic() - began
-            left = f", about {seconds / lines * (packages - lines) / 60 + 0.5:.0f} min left" if lines > 50 else ""
-            progress(f"Building {recipe.title} (once): {min(lines, packages)} of {packages} packages{left}.")
+            # No guess of what is left: a package takes milliseconds or, as the last ones and linking do, minutes.
+            done = f"{lines} of {packages} packages" if lines < packages else "all packages made, linking"
+            _passing(f"Building {recipe.title} (once, some minutes): {done} after {_age(began)}.", progress)
 
-        _finish(processes, build, show)
+        try:
+            _finish(processes, build, show)
+        finally:
+            _passing("", progress)
         for name in recipe.names[1:]:
             (made / name).symlink_to(program.name)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -169,6 +174,21 @@ def _build(recipe: Recipe, folder: Path, progress: Progress) -> None:
         shutil.rmtree(work)
 
 
+def _age(began: float) -> str:
+    minutes, seconds = divmod(int(time.monotonic() - began), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def _passing(sentence: str, progress: Progress) -> None:
+    """On a terminal a line that the next one replaces (nothing: it goes away), elsewhere a line like all others."""
+    if sys.stderr.isatty():
+        room = max(shutil.get_terminal_size().columns - 5, 1)
+        sys.stderr.write(f"\r\x1b[2K  · {sentence[:room]}" if sentence else "\r\x1b[2K")
+        sys.stderr.flush()
+    elif sentence:
+        progress(sentence)
+
+
 def _go(recipe: Recipe, name: str, argv: list[str]) -> Command:
     return Command(name, argv, os.environ | {"GOTOOLCHAIN": "local", "GOWORK": "off"}, recipe.folder)
 
@@ -176,9 +196,10 @@ def _go(recipe: Recipe, name: str, argv: list[str]) -> Command:
 def _finish(processes: Processes, command: Command, show: Callable[[int], None]) -> None:
     processes.start(command)
     shown = time.monotonic()
+    every = ON_TERMINAL if sys.stderr.isatty() else ON_PAPER
     while (code := processes.status()[command.name].exit) is None:
         time.sleep(0.1)
-        if time.monotonic() - shown > PROGRESS_EVERY:
+        if time.monotonic() - shown > every:
             shown = time.monotonic()
             show(len(processes.log(command.name).read_text().splitlines()))
     if code != 0:

@@ -46,6 +46,12 @@ POLL: Final = 0.05
 PORTS: Final = range(20_000, 32_000)
 """Below those that Linux gives to outgoing connections, so that a port is still free when its program restarts."""
 
+PROGRAMS: Final = (
+    "Startgate's controller and webhook are processes of this machine, not pods; their logs are "
+    "startgate-controller-0.log and startgate-webhook-0.log in {logs}."
+)
+"""What people must know who look for the pods."""
+
 Manifest = dict[str, Any]
 
 

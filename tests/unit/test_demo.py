@@ -33,6 +33,29 @@ def test_a_failed_claim_is_marked_in_words(capsys: pytest.CaptureFixture[str]) -
     assert all(len(line) <= WIDEST for line in said.splitlines())
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_what_is_wrapped_keeps_its_indent(capsys: pytest.CaptureFixture[str], width: int) -> None:
+    screen = Screen()
+    screen._console.width = width
+    long = " ".join(["word"] * 40)
+    screen.note(long)
+    screen.command(f"kubectl {long}", f"Sentence\n  {long}\nName   value", user="eve")
+    screen.manifest(f"a:\n  b: {long}")
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= width for line in lines)
+    rest = [line for line in lines if line.lstrip(" │").startswith("word")]
+    assert {line[: line.index("word")] for line in rest} == {"    ", "      ", "  │     "}
+    assert "  Name   value" in lines
+
+
+def test_a_chapter_that_begins_with_a_claim_has_room_above_it(capsys: pytest.CaptureFixture[str]) -> None:
+    screen, checks = Screen(), Checks()
+    screen.claim(checks.claim("one", True, ""))
+    screen.chapter(2, "Two")
+    screen.claim(checks.claim("two", True, ""))
+    assert capsys.readouterr().out.splitlines()[-2:] == ["", "  ✓ two"]
+
+
 def test_manifests_fit_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen()
     for manifest in (work.job("finetune", queue=work.QUEUE), work.queue(), *work.setting()):
