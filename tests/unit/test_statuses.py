@@ -1,0 +1,122 @@
+"""What a Gang says: written only with news, and nothing dropped that wasn't meant to be."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller import statuses
+from controller.state import State
+from startgate.engine.lifecycle import Grant, standing
+from startgate.engine.observe import COMPLETED, Facts
+from startgate.engine.world import Stay
+from startgate.model.gang import Admission, Gang, GangSpec, GangStatus, Phase
+from startgate.model.objects import ObjectMeta, rfc3339
+from startgate.model.pods import Pod, Shape
+from startgate.model.reasons import Code, reason
+
+NOW = 1_800_000_000.0
+SHAPE = Shape(request=(("cpu", 1000), ("pods", 1)))
+ADMISSION = Admission(id="a", at=rfc3339(NOW), slots=2)
+
+
+def pods(count: int, **fields: Any) -> tuple[Pod, ...]:
+    made = range(count)
+    return tuple(
+        Pod(namespace="n", name=f"x-{i}{fields}", uid=f"{i}{fields}", version=1, shape=SHAPE, **fields) for i in made
+    )
+
+
+def state(*, gated: int = 0, bound: int = 0, admission: Admission | None = None, **fields: Any) -> State:
+    wanted = fields.pop("wanted", 2)
+    facts = Facts(
+        namespace="n",
+        name="job-x",
+        queue="q",
+        priority=0,
+        owner_kind="Job",
+        owner_version="batch/v1",
+        owner_name="x",
+        owner_uid="u",
+        created=NOW - 60,
+        wanted=wanted,
+        minimum=wanted,
+        gated=pods(gated, gated=True),
+        bound=pods(bound, node="a"),
+        **fields,
+    )
+    grant = Grant(slots=admission.slots, at=NOW) if admission else None
+    stands = standing(facts, grant, lost_at=None, back_off=None, now=NOW)
+    return State(uid="u", facts=facts, standing=stands, unrecorded=admission)
+
+
+def recorded(made: State) -> State:
+    """As it is once its Gang has been written, by way of the wire."""
+    spec, status = statuses.compose(made, NOW)
+    body = msgspec.json.encode(statuses.birth(made, spec, status))
+    made.record = msgspec.json.decode(body, type=Gang)
+    made.unrecorded = None
+    return made
+
+
+def test_what_has_been_written_is_no_news() -> None:
+    made = recorded(state(bound=2, admission=ADMISSION))
+    assert made.record is not None
+    assert statuses.changes(made.record, *statuses.compose(made, NOW + 60)) == {}
+
+
+def test_a_patch_names_what_changes_and_what_goes() -> None:
+    gang = Gang(
+        metadata=ObjectMeta(),
+        spec=GangSpec(queue="q", min_available=2, pods=2),
+        status=GangStatus(phase=Phase.WAITING, reason="NoRoom", shortage={"cpu": "2"}, admission=ADMISSION),
+    )
+    now = GangStatus(phase=Phase.PARKED, reason="NoRoom")
+    patch = statuses.changes(gang, gang.spec, now)
+    assert patch == {"status": {"phase": "Parked", "shortage": None, "admission": None}}
+
+
+def test_numbers_alone_are_not_urgent() -> None:
+    assert not statuses.urgent({"status": {"counts": {"bound": 3}, "message": "3 of 4"}, "spec": {"pods": 3}})
+    assert statuses.urgent({"status": {"reason": "NoRoom"}})
+    assert statuses.urgent({"spec": {"queue": "other"}})
+
+
+@pytest.mark.parametrize(
+    ("made", "conditions"),
+    [
+        (state(gated=2), {"Released": "False", "Running": "False", "Finished": "False"}),
+        (state(gated=1, bound=1, admission=ADMISSION), {"Released": "False", "Running": "False", "Finished": "False"}),
+        (state(bound=2, admission=ADMISSION), {"Released": "True", "Running": "True", "Finished": "False"}),
+        (
+            state(wanted=0, admission=ADMISSION, outcome=COMPLETED),
+            {"Released": "True", "Running": "False", "Finished": "True"},
+        ),
+        # Deleted while it waited: it was never released.
+        (state(gated=2, outcome="it was deleted"), {"Released": "False", "Running": "False", "Finished": "True"}),
+    ],
+)
+def test_conditions_for_kubectl_wait(made: State, conditions: dict[str, str]) -> None:
+    _, status = statuses.compose(made, NOW)
+    assert {each.type: each.status for each in status.conditions} == conditions
+
+
+def test_a_condition_keeps_the_time_of_its_last_change() -> None:
+    made = recorded(state(gated=2))
+    _, later = statuses.compose(made, NOW + 100)
+    assert {each.last_transition_time for each in later.conditions} == {rfc3339(NOW)}
+
+
+def test_pods_of_an_ended_gang_are_all_or_none() -> None:
+    for outcome, bound in ((COMPLETED, "2/2"), ("it failed", "0/2")):
+        _, status = statuses.compose(state(wanted=0, admission=ADMISSION, outcome=outcome), NOW)
+        assert (status.phase, status.bound) == (Phase.FINISHED, bound)
+
+
+def test_a_shortage_stands_only_while_it_is_the_reason() -> None:
+    made = state(gated=2)
+    made.verdict = Stay(gang="n/job-x", reason=reason(Code.QUEUE_STOPPED, queue="q"), shortage={"cpu": 2000})
+    assert statuses.compose(made, NOW)[1].shortage == {"cpu": "2"}
+    held = state(gated=2, hold=True)
+    held.verdict = made.verdict
+    assert statuses.compose(held, NOW)[1].shortage == {}
