@@ -153,10 +153,9 @@ def _parked_after(old: Job, new: Job, *, ours: bool) -> str | None:
         # the gate, so that such a Job waits for its turn as it does at creation.
         resumed = old.suspended and not ours
         return DEADLINE_PARKED if resumed and new.waits_parked else None
-    mark = (new if ours else old).annotations.get(names.PARKED)
-    if mark is None and old.suspended and new.waits_parked and new.annotations.get(names.PARKED) == DEADLINE_PARKED:
+    if old.suspended and new.waits_parked and new.annotations.get(names.PARKED) == DEADLINE_PARKED:
         return DEADLINE_PARKED  # our own answer to a resume, when the API server asks again (reinvocation)
-    return mark
+    return (new if ours else old).annotations.get(names.PARKED)
 
 
 def _check_minimum(job: Job) -> Verdict | None:
