@@ -40,6 +40,10 @@ SETTLE: Final[Mapping[Code, float]] = {
 }
 """Seconds that a passing reason has to stand before it is news. All others: SHORTLY."""
 
+CROWD: Final = (50, 16.0)
+"""What goes well is told a second later for each so many gangs that have news, up to so many seconds. In a burst news
+would stand in line with the releases themselves, at the same API server, and most of it is overtaken meanwhile."""
+
 SHORTLY: Final = 0.2
 NUMBERS_PER_SECOND: Final = 10.0
 WRITERS: Final = 8
@@ -96,8 +100,16 @@ class News:
             return
         if state.record is None and state.phase is Phase.FINISHED and state.admission is None:
             return  # ended before we ever saw it wait or run: nobody looks for it
-        self._put_off(state, code, SETTLE.get(code, SHORTLY) if code else SHORTLY)
+        self._put_off(state, code, self._settle(code))
         self._wake.set()
+
+    def _settle(self, code: Code | None) -> float:
+        """Seconds that a reason has to stand before it is news."""
+        base = SETTLE.get(code, SHORTLY) if code else SHORTLY
+        if code is not Code.RUNNING and code not in SETTLE:
+            return base
+        gangs, most = CROWD
+        return base + min(most, len(self._due) / gangs)
 
     def forget(self, uid: str) -> None:
         """The gang is gone, and its Gang goes with its owner."""
