@@ -209,18 +209,18 @@ class Gangs:
         facts, flight, admission = state.facts, state.flight, state.admission
         if facts.outcome:
             return
-        flying = [pod for pod in facts.gated if flight and pod.uid in flight.pods and not self._cache.reserved(pod)]
+        flying = [pod for pod in facts.gated if flight and pod.uid in flight.pods]
         unbound = [pod for pod in facts.pending if not pod.nominated or pod.foreign_gates]
-        yield from _claim(state, ClaimKind.BIND, batches([*unbound, *flying]))
-        if flight and not (flight.admission and flight.admission.gathering):
-            return
+        unplaced = [pod for pod in flying if not self._cache.reserved(pod)]
+        yield from _claim(state, ClaimKind.BIND, batches([*unbound, *unplaced]))
         admission = (flight and flight.admission) or admission
         if admission is None:
             return
         grant = grant_of(admission)
         assert grant is not None
-        need = wanted_slots(facts, grant) - facts.past
-        here = facts.gated[: max(0, need)]
+        # Slots that the flight doesn't fill stay the gang's own while it is under way.
+        need = wanted_slots(facts, grant) - facts.past - len(flying)
+        here = [pod for pod in facts.gated if not (flight and pod.uid in flight.pods)][: max(0, need)]
         if admission.gathering:
             made = _some(facts.template, need - len(here)) if facts.template else ()
             if made or flight or facts.suspended_by or now < state.retry_at:
@@ -233,9 +233,10 @@ class Gangs:
         # A pod that leaves is charged until it is gone, and so is its slot: held twice, it would break the ceiling.
         paid = sum(not pod.gated for pod in facts.leaving)
         free = max(0, need - paid)
-        kind = ClaimKind.FOLLOW if now >= state.retry_at else ClaimKind.HOLD
+        may_go = flight is None and now >= state.retry_at
+        kind = ClaimKind.FOLLOW if may_go else ClaimKind.HOLD
         yield from _claim(state, kind, batches(here[:free]))
-        if now >= state.retry_at:
+        if may_go:
             yield from _claim(state, ClaimKind.REPLACE, batches(here[free:]))
         if facts.template:
             yield from _claim(state, ClaimKind.HOLD, _some(facts.template, free - len(here)))

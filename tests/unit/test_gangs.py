@@ -172,6 +172,20 @@ async def test_slots_without_a_pod_are_held_and_pods_at_the_gate_follow(cache: C
     assert claimed(feed.world()) == [(ClaimKind.BIND, 1), (ClaimKind.FOLLOW, 1), (ClaimKind.HOLD, 1)]
 
 
+async def test_slots_that_a_flight_does_not_fill_stay_held(cache: Cache) -> None:
+    """Else another gang took their quota, and the pods that follow would break the ceiling."""
+    feed = Feed(cache)
+    feed.job("x", pods=3)
+    feed.gang("x", slots=3)
+    feed.pod("x", 0, gated=False, node="a", phase="Running")
+    feed.pod("x", 1)
+    feed.world()
+    state = feed.state("x")
+    state.flight = Flight(Phase.RELEASING, None)
+    state.flight.pods = {pod.uid: pod for pod in state.facts.gated}
+    assert claimed(feed.world()) == [(ClaimKind.BIND, 1), (ClaimKind.HOLD, 1)]
+
+
 async def test_the_slot_of_a_pod_that_leaves_is_paid_for_once(cache: Cache) -> None:
     """Case 34: its replacement goes early only where quota has room for both."""
     feed = Feed(cache)
