@@ -45,9 +45,11 @@ class Cluster:
         """Allocatable, resources x slots; 0 in slots without a known node. Never negative."""
         self.used: Ints = np.zeros((ROWS, SLOTS), dtype=np.int64)
         """Asked for by the pods on each node, resources x slots. Never negative."""
+        self.ours: Ints = np.zeros((ROWS, SLOTS), dtype=np.int64)
+        """The part of `used` that gangs ask for: what will be free some day without anybody's help."""
         self._open: Bools = np.zeros(SLOTS, dtype=np.bool_)
         self._spare: list[int] = []
-        self._pods: dict[str, tuple[int, Shape]] = {}
+        self._pods: dict[str, tuple[int, Shape, bool]] = {}
         self._pods_on: list[int] = []
         self._beyond: dict[tuple[int, int], int] = {}
         self._masks: dict[Demand, Bools] = {}
@@ -82,26 +84,29 @@ class Cluster:
         self._know(slot, None)
         self._let_go(slot)
 
-    def add_pod(self, uid: str, node_name: str, shape: Shape) -> None:
-        """Counts a pod on a node, known or not; for a uid that is counted already, in place of what was."""
+    def add_pod(self, uid: str, node_name: str, shape: Shape, *, ours: bool = False) -> None:
+        """Counts a pod on a node, known or not; for a uid that is counted already, in place of what was.
+
+        `ours`: whether it is a gang's.
+        """
         before = self._pods.get(uid)
         if before is not None:
-            if self.names[before[0]] == node_name and before[1] == shape:
+            if self.names[before[0]] == node_name and before[1] == shape and before[2] == ours:
                 return
             self.remove_pod(uid)
         slot = self._slot(node_name)
-        self._pods[uid] = (slot, shape)
+        self._pods[uid] = (slot, shape, ours)
         self._pods_on[slot] += 1
-        self._count(slot, shape, 1)
+        self._count(slot, shape, 1, ours)
 
     def remove_pod(self, uid: str) -> None:
         """Counts it no more; a uid that isn't counted is no error."""
         found = self._pods.pop(uid, None)
         if found is None:
             return
-        slot, shape = found
+        slot, shape, ours = found
         self._pods_on[slot] -= 1
-        self._count(slot, shape, -1)
+        self._count(slot, shape, -1, ours)
         self._let_go(slot)
 
     def copy(self) -> "Cluster":
@@ -113,6 +118,7 @@ class Cluster:
         twin.facts = list(self.facts)
         twin.offers = self.offers.copy()
         twin.used = self.used.copy()
+        twin.ours = self.ours.copy()
         twin._open = self._open.copy()
         twin._spare = list(self._spare)
         twin._pods = dict(self._pods)
@@ -198,9 +204,11 @@ class Cluster:
             self.offers[:, slot] = fresh
             self._total = None
 
-    def _count(self, slot: int, shape: Shape, times: int) -> None:
+    def _count(self, slot: int, shape: Shape, times: int, ours: bool) -> None:
         for resource, asked in shape.request:
             cell = (self._row(resource), slot)
+            if ours:
+                self.ours[cell] = max(0, min(int(self.ours[cell]) + asked * times, LARGEST))
             now = self._beyond.pop(cell, None)
             if now is None:
                 now = int(self.used[cell])
@@ -214,6 +222,7 @@ class Cluster:
         if row >= self.offers.shape[0]:
             self.offers = np.pad(self.offers, ((0, ROWS), (0, 0)))
             self.used = np.pad(self.used, ((0, ROWS), (0, 0)))
+            self.ours = np.pad(self.ours, ((0, ROWS), (0, 0)))
         return row
 
     def _slot(self, name: str) -> int:
@@ -238,6 +247,7 @@ class Cluster:
         more = self.offers.shape[1] // 2
         self.offers = np.pad(self.offers, ((0, 0), (0, more)))
         self.used = np.pad(self.used, ((0, 0), (0, more)))
+        self.ours = np.pad(self.ours, ((0, 0), (0, more)))
         self._open = np.pad(self._open, (0, more))
         self._masks = {demand: np.pad(mask, (0, more)) for demand, mask in self._masks.items()}
 

@@ -6,7 +6,8 @@ matter.
 """
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import Enum, StrEnum
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,18 @@ class Batch(msgspec.Struct, frozen=True):
 
     shape: Shape
     count: int
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where `count` pods of one shape are, or would go."""
+
+    shape: Shape
+    nodes: tuple[tuple[str, int], ...]
+    """(node name, how many), in the order in which pods are to be assigned."""
+
+
+NEVER: Final = float("inf")
+"""A time that doesn't come, or isn't known to."""
 
 
 class ClaimKind(Enum):
@@ -62,6 +75,42 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Pods beyond the minimum: as many as fit come along."""
     obstacle: Reason | None = None
     """Set where something other than quota and nodes keeps it: it is then not tried at all."""
+    preempts: bool = True
+    """False with preemptionPolicy Never: it takes no lower gang's place in its own queue."""
+    lasts: float = NEVER
+    """Seconds after which it is sure to have ended if it starts now (its deadline)."""
+    victims: tuple[str, ...] = ()
+    """Gangs that were told to give way for it. As long as pods of theirs are leaving, what they free is held for it."""
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """A gang that has started: what it would free if it gave way, and what it is about to free already.
+
+    Its pods are on the cluster's nodes and in `used` (or in its claims) all the same: this says which are its.
+    """
+
+    gang: str
+    queue: str
+    priority: int
+    since: float
+    """Epoch seconds: its age, kept when it is taken back. The youngest gives way first."""
+    charge: Amounts
+    """What the books have for it (pods past the gate, slots held), without what leaves."""
+    pods: tuple[Placement, ...] = ()
+    """Its pods on nodes, without those that leave."""
+    takeable: bool = False
+    """Whether we may take it back whole: its owner can be suspended by us, and nothing is under way with it."""
+    surplus: tuple[Placement, ...] = ()
+    """Pods beyond its minimum that may go alone without harm, one each, in the order in which they would go."""
+    leaving: tuple[Placement, ...] = ()
+    """Its pods on nodes that are on their way out: being deleted, or of a Job that we have suspended."""
+    leaving_charge: Amounts = {}
+    """What the books still have for those that leave."""
+    ends: float = NEVER
+    """Epoch seconds by which it is sure to have ended (its deadline)."""
+
+
+PATIENCE: Final = 600.0
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,16 +123,12 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """By queue: what pods past our gate ask for, until they have ended or are gone. Claims of kind BIND are in it."""
     claims: tuple[Claim, ...]
     waiting: tuple[Waiting, ...]
+    holders: tuple[Holder, ...] = ()
+    """Gangs that have started. One that was taken back and asks again can be here and in `waiting`."""
+    patience: float = PATIENCE
+    """Seconds after which a gang that can't start yet is protected from those behind it."""
     pending: tuple[Batch, ...] = ()
     """Pods that are not ours and wait for kube-scheduler: they may take room before ours get there."""
-
-
-class Placement(msgspec.Struct, frozen=True):
-    """Where `count` pods of one shape would go."""
-
-    shape: Shape
-    nodes: tuple[tuple[str, int], ...]
-    """(node name, how many), in the order in which pods are to be assigned."""
 
 
 class Go(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +155,28 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
     """What is missing, by resource, where that can be said."""
 
 
+class Rule(StrEnum):
+    """By which a gang gives way (design: "Reclaim", "Preemption in a queue")."""
+
+    GUARANTEE = "guarantee"  # the claimant is within its queue's guarantee, the victim's queue above its own
+    DESERVED = "deserved"  # the same by what they deserve
+    PRIORITY = "priority"  # a higher PriorityClass in the same queue
+
+
+class Evict(msgspec.Struct, frozen=True, kw_only=True):
+    """This gang gives way now, so that the claimant can start when its pods are gone."""
+
+    gang: str
+    claimant: str
+    rule: Rule
+    pods: int
+    """How many of its surplus go, in the order of Holder.surplus; 0: the gang goes whole."""
+    reason: Reason
+    """For the victim: who took its place, and by which rule."""
+    numbers: Mapping[str, str]
+    """What the rule saw, for the audit log."""
+
+
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     """A queue's books after the plan's admissions, its children's in them: what the Queue's status shows."""
 
@@ -117,13 +184,20 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     reserved: Amounts
     headroom: Amounts
     """What one more gang could ask for by quota; only resources with a ceiling above it somewhere."""
+    deserved: Amounts = {}
+    """As given or worked out by weight; without zeros."""
+    share: float | None = 0.0
+    """The greatest of allocated / deserved, for reading only; None where some is used of what isn't deserved at all."""
+    next: str = ""
+    """The waiting gang of this queue, or below it, whose turn comes first."""
     problems: tuple[str, ...] = ()
     """Sentences about a configuration that cannot hold as it is (guarantees above the cluster, …)."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. Order of `go` is the order in which to act."""
+    """The answer. Order of `go` is the order in which to act; a claimant of `evict` is in `stay`."""
 
     go: tuple[Go, ...]
     stay: tuple[Stay, ...]
+    evict: tuple[Evict, ...] = ()
     queues: Mapping[str, QueueView]

@@ -31,6 +31,9 @@ class Code(StrEnum):
     GUARANTEE_KEPT = "GuaranteeKept"
     CLUSTER_IN_USE = "ClusterInUse"
     NEVER_WITHIN_QUOTA = "NeverWithinQuota"
+    # It could go, and others come first.
+    MAKING_ROOM = "MakingRoom"
+    OTHERS_FIRST = "OthersFirst"
     # It has quota, and waits for nodes.
     NO_ROOM = "NoRoom"
     FRAGMENTED = "Fragmented"
@@ -55,6 +58,8 @@ class Code(StrEnum):
     LABELLED_LATER = "LabelledLater"
     NOT_BOUND_IN_TIME = "NotBoundInTime"
     CANNOT_PARK = "CannotPark"
+    RECLAIMED = "Reclaimed"
+    PREEMPTED = "Preempted"
 
 
 SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
@@ -80,6 +85,10 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         "it starts when {until}",
         Code.NEVER_WITHIN_QUOTA: "asks {asks}, and queue {queue} may never have more than {ceiling}; "
         "ask for less, or have the capability raised",
+        Code.MAKING_ROOM: "its turn has come: {victims} gave way, and it starts when {pods} of theirs are gone; "
+        "what they free is held for it",
+        Code.OTHERS_FIRST: "needs {asks}, which is free but held for {gang}, {why}; it starts when that has started, "
+        "or more is free",
         Code.NO_ROOM: "has quota and waits for nodes: {fit} of {pods} fit now ({each} each; free on nodes that "
         "match: {free}); it starts when enough pods end or nodes are added",
         Code.FRAGMENTED: "has quota and waits for nodes: {free} is free, enough in sum for {pods} of {each}, but "
@@ -108,6 +117,10 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         "it keeps its place in the queue",
         Code.CANNOT_PARK: "not all of its pods were bound in time ({bound} of {want}), and it belongs to "
         "{owner}, so it is not suspended by us; delete or mend it by hand",
+        Code.RECLAIMED: "gave its place to {gang} of queue {queue}, which is within its {line}, while {above} is above "
+        "its own ({numbers}); it keeps its age and starts again in its turn",
+        Code.PREEMPTED: "gave its place to {gang} of the same queue, whose priority is {priority} and its own {own}; "
+        "it keeps its age and starts again in its turn",
     }
 )
 
