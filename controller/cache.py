@@ -96,7 +96,7 @@ class Cache:
     def reserve(self, pod: Pod, node: str) -> None:
         """From now on the pod counts on this node, as if it were there: nobody else is given its room."""
         self._reserved[pod.uid] = node
-        self.cluster.add_pod(pod.uid, node, pod.shape)
+        self.cluster.add_pod(pod.uid, node, pod.shape, ours=True)
 
     def unreserve(self, pod: Pod) -> None:
         """What `reserve` did is over: the pod counts where it is, or by its nomination, or not at all."""
@@ -105,11 +105,11 @@ class Cache:
         now = self.pods.store.get(pod.name, pod.namespace)
         self.cluster.remove_pod(pod.uid)
         if now is not None and now.uid == pod.uid and not now.ended and (place := self._place(now)):
-            self.cluster.add_pod(now.uid, place, now.shape)
+            self.cluster.add_pod(now.uid, place, now.shape, ours=bool(now.queue))
 
-    def reserved(self, pod: Pod) -> bool:
-        """Whether room is being reserved for this pod."""
-        return pod.uid in self._reserved
+    def reserved_on(self, pod: Pod) -> str:
+        """The node on which room is being reserved for this pod, or ""."""
+        return self._reserved.get(pod.uid, "")
 
     def touch(self, uid: str) -> None:
         """This owner's group is to be looked at again."""
@@ -133,7 +133,7 @@ class Cache:
         assert pod is not None
         place = self._place(new) if new is not None and not new.ended else ""
         if place:
-            self.cluster.add_pod(pod.uid, place, pod.shape)
+            self.cluster.add_pod(pod.uid, place, pod.shape, ours=bool(pod.queue))
         else:
             self.cluster.remove_pod(pod.uid)
         if new is not None and _outsider(new):

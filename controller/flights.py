@@ -10,8 +10,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import msgspec
@@ -23,13 +22,14 @@ from controller.state import Flight, State
 from controller.writes import ChangedError, NotLeadingError, Writes, all_of
 from startgate.audit.journal import Journal, JournalError
 from startgate.audit.record import DONE, Decision, Record, Stage
+from startgate.engine.assign import assigned, chosen
 from startgate.engine.lifecycle import Do, back_off
 from startgate.engine.world import ClaimKind, Go
 from startgate.kube.errors import ApiError, KubeError
 from startgate.model import names
 from startgate.model.gang import Admission, Phase
 from startgate.model.objects import rfc3339
-from startgate.model.pods import Pod, Shape
+from startgate.model.pods import Pod
 from startgate.model.reasons import Code, reason
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Flights:
         if state.flight:
             return
         if go.kind in (ClaimKind.FOLLOW, ClaimKind.REPLACE):
-            self._fly(state, Flight(state.phase, None), _chosen(facts.gated, go), self._follow(state, go))
+            self._fly(state, Flight(state.phase, None), chosen(facts.gated, go), self._follow(state, go))
         elif go.kind is ClaimKind.GATHER:
             assert state.admission is not None
             admission = Admission(id=state.admission.id, at=rfc3339(now), slots=state.admission.slots)
@@ -190,7 +190,7 @@ class Flights:
     # --- release ------------------------------------------------------------------------------------------------
 
     def _release_flight(self, state: State, go: Go, admission: Admission) -> None:
-        pods = _chosen(state.facts.gated, go)
+        pods = chosen(state.facts.gated, go)
         phase, why = Phase.RELEASING, reason(Code.RELEASING, lifted=state.facts.past, want=admission.slots)
         if go.tight:
             phase, why = (
@@ -198,7 +198,7 @@ class Flights:
                 reason(Code.RESERVING, nodes=len({n for p in go.placements for n, _ in p.nodes})),
             )
         flight = Flight(phase, why, None if go.tight else admission)
-        flight.nodes = dict(_assigned(pods, go)) if go.tight else {}
+        flight.nodes = dict(assigned(pods, go)) if go.tight else {}
         for pod in pods if go.tight else ():
             self._cache.reserve(pod, flight.nodes[pod.uid])
         self._fly(state, flight, pods, self._release(state, flight, go, admission, pods))
@@ -361,28 +361,3 @@ def _still_so(state: State, queue: str, admission: Admission) -> bool:
     facts = state.facts
     whole = state.admission is not None or facts.minimum <= admission.slots
     return whole and facts.queue == queue and not facts.hold and not facts.suspended_by
-
-
-def _chosen(gated: tuple[Pod, ...], go: Go) -> tuple[Pod, ...]:
-    """The first of each shape, as many as the plan has placed: not the first of all, where another shape was full."""
-    left: Counter[Shape] = Counter()
-    for placement in go.placements:
-        left[placement.shape] += sum(count for _, count in placement.nodes)
-    chosen = []
-    for pod in gated:
-        if left[pod.shape]:
-            left[pod.shape] -= 1
-            chosen.append(pod)
-    return tuple(chosen)
-
-
-def _assigned(pods: tuple[Pod, ...], go: Go) -> Iterator[tuple[str, str]]:
-    """(pod uid, node) for each pod, from the plan's placements by shape."""
-    rooms: dict[Shape, list[str]] = {}
-    for placement in go.placements:
-        spread = [node for node, count in placement.nodes for _ in range(count)]
-        rooms.setdefault(placement.shape, []).extend(spread)
-    taken: Counter[Shape] = Counter()
-    for pod in pods:
-        yield pod.uid, rooms[pod.shape][taken[pod.shape]]
-        taken[pod.shape] += 1

@@ -7,19 +7,20 @@ then, so that nothing is only ever counted up and down.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from controller.cache import Cache, Group
 from controller.state import State, grant_of, moment
-from startgate.engine.lifecycle import Do, Standing, standing, wanted_slots
+from startgate.engine import roster
+from startgate.engine.lifecycle import Do, Standing, standing
 from startgate.engine.observe import Facts, amounts_of, batches, charged, observe_job, observe_owner, opted_in
-from startgate.engine.world import Batch, Claim, ClaimKind, Waiting, World
+from startgate.engine.roster import Member
+from startgate.engine.world import Claim, Waiting, World
 from startgate.model.gang import Admission, Gang, Phase
 from startgate.model.objects import rfc3339
-from startgate.model.pods import Pod, Shape
 from startgate.model.quantity import QuantityError
 from startgate.model.reasons import Code, Reason, reason
 from startgate.model.resources import Amounts
@@ -83,8 +84,9 @@ class Gangs:
             self._busy.pop(state.uid, None)
         else:
             self._busy[state.uid] = state
-            state.claims = tuple(self._claims(state, now))
-            state.asks = self._waiting(state, now)
+            member = self._member(state, now)
+            state.claims = roster.claims(member)
+            state.asks = roster.waiting(member)
         if state.recheck_at:
             self._timed[state.uid] = state
         else:
@@ -127,7 +129,7 @@ class Gangs:
             if state.flight:
                 flying = [pod for pod in state.facts.gated if pod.uid in state.flight.pods]
                 _charge(used, state.facts.queue, amounts_of(batches(flying)))
-                claims += self._claims(state, now)
+                claims += roster.claims(self._member(state, now))
                 continue
             claims += state.claims
             if state.asks is not None:
@@ -139,7 +141,7 @@ class Gangs:
             used=used,
             claims=tuple(claims),
             waiting=tuple(waiting),
-            pending=_by_shape(self._cache.others.values()),
+            pending=roster.by_shape(self._cache.others.values()),
         )
 
     def _observe(self, group: Group) -> Facts | None:
@@ -204,100 +206,25 @@ class Gangs:
             state.lost_at = now if state.whole else _left_running(state.record) or now
             state.standing = _stand(state.facts, state.admission, state.lost_at, None, now)
 
-    def _claims(self, state: State, now: float) -> Iterator[Claim]:
-        """The admitted pods without a node, by how far each has come."""
-        facts, flight, admission = state.facts, state.flight, state.admission
-        if facts.outcome:
-            return
-        flying = [pod for pod in facts.gated if flight and pod.uid in flight.pods]
-        unbound = [pod for pod in facts.pending if not pod.nominated or pod.foreign_gates]
-        unplaced = [pod for pod in flying if not self._cache.reserved(pod)]
-        yield from _claim(state, ClaimKind.BIND, batches([*unbound, *unplaced]))
-        admission = (flight and flight.admission) or admission
-        if admission is None:
-            return
-        grant = grant_of(admission)
-        assert grant is not None
-        # Slots that the flight doesn't fill stay the gang's own while it is under way.
-        need = wanted_slots(facts, grant) - facts.past - len(flying)
-        here = [pod for pod in facts.gated if not (flight and pod.uid in flight.pods)][: max(0, need)]
-        if admission.gathering:
-            made = _some(facts.template, need - len(here)) if facts.template else ()
-            if made or flight or facts.suspended_by or now < state.retry_at:
-                yield from _claim(state, ClaimKind.HOLD, (*batches(here), *made))
-            else:
-                yield from _claim(state, ClaimKind.GATHER, batches(here))
-            return
-        if facts.suspended_by or state.standing.do is Do.PARK:
-            return
-        # A pod that leaves is charged until it is gone, and so is its slot: held twice, it would break the ceiling.
-        paid = sum(not pod.gated for pod in facts.leaving)
-        free = max(0, need - paid)
-        may_go = flight is None and now >= state.retry_at
-        kind = ClaimKind.FOLLOW if may_go else ClaimKind.HOLD
-        yield from _claim(state, kind, batches(here[:free]))
-        if may_go:
-            yield from _claim(state, ClaimKind.REPLACE, batches(here[free:]))
-        if facts.template:
-            yield from _claim(state, ClaimKind.HOLD, _some(facts.template, free - len(here)))
-
-    def _waiting(self, state: State, now: float) -> Waiting | None:
-        """The gang as one that asks to start, or the pods that would join it; None if it doesn't ask."""
-        facts = state.facts
-        if now < state.retry_at:
-            return None
-        if state.standing.do is Do.DECIDE:
-            if facts.suspended_by:
-                assert facts.template is not None
-                minimum = _some(facts.template, facts.minimum)
-                extra = _some(facts.template, facts.wanted - facts.minimum)
-            else:
-                minimum = batches(facts.gated[: facts.minimum])
-                extra = batches(facts.gated[facts.minimum : facts.wanted])
-        elif state.admission and not state.admission.gathering and state.phase in (Phase.RELEASING, Phase.RUNNING):
-            joining = facts.gated[max(0, state.admission.slots - facts.past) :]
-            minimum, extra = (), batches(joining[: max(0, facts.wanted - state.admission.slots)])
-        else:
-            return None
-        if not minimum and not extra:
-            return None
-        return Waiting(
-            gang=facts.key,
-            queue=facts.queue,
-            namespace=facts.namespace,
-            priority=facts.priority,
+    def _member(self, state: State, now: float) -> Member:
+        """The gang as the engine is told of it."""
+        flight = state.flight
+        flying = flight.pods if flight else {}
+        return Member(
+            facts=state.facts,
+            standing=state.standing,
+            grant=grant_of((flight and flight.admission) or state.admission),
             since=state.since,
-            minimum=minimum,
-            extra=extra,
+            flying={pod.uid: self._cache.reserved_on(pod) for pod in flying.values()},
+            under_way=flight is not None,
+            rests=now < state.retry_at,
         )
 
     def _not_admitted(self, facts: Facts) -> Reason | None:
-        """What the webhook checks at creation, and the queue may have changed since, or a pod have come another way."""
         queue = self._cache.queue(facts.queue)
-        if queue is None:
-            return None
-        highest = queue.spec.max_priority
-        if isinstance(highest, int) and facts.priority > highest:
-            return reason(Code.PRIORITY_NOT_ADMITTED, priority=facts.priority, queue=facts.queue, highest=highest)
-        if not (selector := queue.spec.namespaces):
-            return None
         namespace = self._cache.namespaces.store.get(facts.namespace)
-        if namespace is not None and selector.matches(namespace.metadata.labels):
-            return None
-        return reason(Code.NAMESPACE_NOT_ADMITTED, queue=facts.queue, namespace=facts.namespace)
-
-
-def _claim(state: State, kind: ClaimKind, what: tuple[Batch, ...]) -> Iterator[Claim]:
-    if what:
-        facts = state.facts
-        yield Claim(
-            gang=facts.key,
-            queue=facts.queue,
-            kind=kind,
-            batches=what,
-            priority=facts.priority,
-            since=state.since,
-        )
+        labels = namespace.metadata.labels if namespace else None
+        return roster.not_admitted(facts, queue.spec if queue else None, labels)
 
 
 def _stand(
@@ -338,15 +265,6 @@ def _left_running(record: Gang | None) -> float | None:
     if len(steps) == 2 and steps[0].phase is Phase.RUNNING and steps[1].phase is Phase.RELEASING:
         return moment(steps[1].at) or None
     return None
-
-
-def _some(shape: Shape, count: int) -> tuple[Batch, ...]:
-    return (Batch(shape, count),) if count > 0 else ()
-
-
-def _by_shape(pods: Iterable[Pod]) -> tuple[Batch, ...]:
-    counts = Counter(pod.shape for pod in pods)
-    return tuple(Batch(shape, count) for shape, count in sorted(counts.items(), key=lambda item: item[0].request))
 
 
 def _charge(used: dict[str, dict[str, int]], queue: str, amounts: Mapping[str, int], sign: int = 1) -> None:

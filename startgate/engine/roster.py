@@ -1,0 +1,149 @@
+"""From the facts of one gang to what the World has of it: claims, what it asks for, what it would free.
+
+The controller and the simulator both call this, so that the same facts give the same World. What always holds: a pod
+is in one place of the World (on a node, in a claim, or in what a gang asks for); work under way counts as done, so
+that no second decision can spend the same room; pods that leave are never counted as what a gang still has.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from startgate.engine.lifecycle import Do, Grant, Standing, wanted_slots
+from startgate.engine.observe import Facts, amounts_of, batches, charged
+from startgate.engine.world import Batch, Claim, ClaimKind, Waiting
+from startgate.model.gang import Phase
+from startgate.model.pods import Pod, Shape
+from startgate.model.queue import QueueSpec
+from startgate.model.reasons import Code, Reason, reason
+from startgate.model.resources import Amounts, add
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One gang as it is put into the World."""
+
+    facts: Facts
+    standing: Standing
+    grant: Grant | None = None
+    """The admission that holds, or that is being recorded."""
+    since: float
+    """Epoch seconds from which it waits; a gang that was taken back keeps its age."""
+    flying: Mapping[str, str] = {}
+    """Pods whose gate is being lifted right now: by uid the node on which room is reserved, or "" where none is."""
+    under_way: bool = False
+    """Whether something is being done with it."""
+    rests: bool = False
+    """After a refused write: it isn't tried again for a moment."""
+
+
+def charge(member: Member) -> Amounts:
+    """What its queue pays for it: all pods past the gate, and those that are passing it."""
+    facts = member.facts
+    passing = [pod for pod in facts.gated if pod.uid in member.flying]
+    return add(charged(facts), amounts_of(batches(passing))) if passing else charged(facts)
+
+
+def claims(member: Member) -> tuple[Claim, ...]:
+    """The admitted pods without a node, by how far each has come."""
+    return tuple(_claims(member))
+
+
+def _claims(member: Member) -> Iterator[Claim]:
+    facts, flying, grant = member.facts, member.flying, member.grant
+    if facts.outcome:
+        return
+    unbound = [pod for pod in facts.pending if not pod.nominated or pod.foreign_gates]
+    passing = [pod for pod in facts.gated if pod.uid in flying]
+    yield from _claim(member, ClaimKind.BIND, batches([*unbound, *(pod for pod in passing if not flying[pod.uid])]))
+    if grant is None:
+        return
+    # Slots that the flight doesn't fill stay the gang's own while it is under way.
+    need = wanted_slots(facts, grant) - facts.past - len(passing)
+    here = [pod for pod in facts.gated if pod.uid not in flying][: max(0, need)]
+    may_go = not (member.under_way or member.rests)
+    if grant.gathering:
+        made = _some(facts.template, need - len(here))
+        if made or facts.suspended_by or not may_go:
+            yield from _claim(member, ClaimKind.HOLD, (*batches(here), *made))
+        else:
+            yield from _claim(member, ClaimKind.GATHER, batches(here))
+        return
+    if facts.suspended_by or member.standing.do is Do.PARK:
+        return
+    # A pod that leaves is charged until it is gone, and so is its slot: held twice, it would break the ceiling.
+    paid = sum(not pod.gated for pod in facts.leaving)
+    free = max(0, need - paid)
+    yield from _claim(member, ClaimKind.FOLLOW if may_go else ClaimKind.HOLD, batches(here[:free]))
+    if may_go:
+        yield from _claim(member, ClaimKind.REPLACE, batches(here[free:]))
+    yield from _claim(member, ClaimKind.HOLD, _some(facts.template, free - len(here)))
+
+
+def waiting(member: Member) -> Waiting | None:
+    """The gang as one that asks to start, or the pods that would join it; None if it doesn't ask."""
+    facts, grant = member.facts, member.grant
+    if member.under_way or member.rests:
+        return None
+    if member.standing.do is Do.DECIDE:
+        if facts.suspended_by:
+            assert facts.template is not None
+            minimum = _some(facts.template, facts.minimum)
+            extra = _some(facts.template, facts.wanted - facts.minimum)
+        else:
+            minimum = batches(facts.gated[: facts.minimum])
+            extra = batches(facts.gated[facts.minimum : facts.wanted])
+    elif grant and not grant.gathering and member.standing.phase in (Phase.RELEASING, Phase.RUNNING):
+        joining = facts.gated[max(0, grant.slots - facts.past) :]
+        minimum, extra = (), batches(joining[: max(0, facts.wanted - grant.slots)])
+    else:
+        return None
+    if not minimum and not extra:
+        return None
+    return Waiting(
+        gang=facts.key,
+        queue=facts.queue,
+        namespace=facts.namespace,
+        priority=facts.priority,
+        since=member.since,
+        minimum=minimum,
+        extra=extra,
+    )
+
+
+def not_admitted(facts: Facts, queue: QueueSpec | None, labels: Mapping[str, str] | None) -> Reason | None:
+    """What the webhook checks at creation, and the queue may have changed since, or a pod have come another way.
+
+    `labels`: of the gang's namespace; None where that isn't known.
+    """
+    if queue is None:
+        return None
+    highest = queue.max_priority
+    if isinstance(highest, int) and facts.priority > highest:
+        return reason(Code.PRIORITY_NOT_ADMITTED, priority=facts.priority, queue=facts.queue, highest=highest)
+    if not (selector := queue.namespaces) or (labels is not None and selector.matches(labels)):
+        return None
+    return reason(Code.NAMESPACE_NOT_ADMITTED, queue=facts.queue, namespace=facts.namespace)
+
+
+def by_shape(pods: Iterable[Pod]) -> tuple[Batch, ...]:
+    """These pods counted by shape, in an order that has nothing to do with theirs."""
+    counts = Counter(pod.shape for pod in pods)
+    return tuple(Batch(shape, count) for shape, count in sorted(counts.items(), key=lambda item: item[0].request))
+
+
+def _claim(member: Member, kind: ClaimKind, what: tuple[Batch, ...]) -> Iterator[Claim]:
+    if what:
+        facts = member.facts
+        yield Claim(
+            gang=facts.key,
+            queue=facts.queue,
+            kind=kind,
+            batches=what,
+            priority=facts.priority,
+            since=member.since,
+        )
+
+
+def _some(shape: Shape | None, count: int) -> tuple[Batch, ...]:
+    return (Batch(shape, count),) if shape is not None and count > 0 else ()
