@@ -45,6 +45,8 @@ class Decision(StrEnum):
     RELEASE = "Release"  # gates are lifted
     RESUME = "Resume"  # a parked Job makes its pods again
     TAKE_BACK = "TakeBack"  # a gang that passed is parked whole
+    RECLAIM = "Reclaim"  # a gang, or some of its pods, gives way to another queue that is below its share
+    PREEMPT = "Preempt"  # likewise to a gang of a higher priority in its own queue
     ADOPT = "Adopt"  # a gang without a usable record is taken over as it was found
     FINISH = "Finish"  # its quota is free again
 

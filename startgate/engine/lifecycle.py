@@ -31,6 +31,10 @@ BACK_OFF: Final = (10.0, 600.0)
 """Seconds before a gang that was taken back is tried again: at first, and at most; doubled each time."""
 
 
+GAVE_WAY: Final = frozenset({Code.RECLAIMED, Code.PREEMPTED})
+"""Why a gang is parked whose place another one has: no back-off, nothing was wrong with it."""
+
+
 class Do(Enum):
     """The next thing to do for a gang, if there is one."""
 
@@ -110,6 +114,11 @@ def back_off(times: int) -> float:
     """Seconds to wait after having been taken back so many times (at least 1)."""
     first, most = BACK_OFF
     return float(min(most, first * 2 ** min(times - 1, 16)))
+
+
+def backing_off(times: int, until: float) -> Reason:
+    """Why a gang that has been taken back so many times waits until then (epoch seconds)."""
+    return reason(Code.BACKING_OFF, times=times, last="not all of its pods were bound in time", until=rfc3339(until))
 
 
 def _without_grant(facts: Facts, pause: Reason | None) -> Standing:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from startgate.engine.world import Batch
+from startgate.engine.world import NEVER, Batch
 from startgate.model import names
 from startgate.model.duration import DurationError, parse_seconds
 from startgate.model.objects import Job, ObjectMeta, PodTemplateSpec, PriorityClass, condition, timestamp
@@ -46,6 +46,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """"", "user" or "us"."""
     parked_as: str = ""
     """The parking reason in our annotation, whether suspended or not."""
+    parked_message: str = ""
+    """To whom it gave way and by which rule, in our other annotation."""
     parkable: bool = False
     """Whether we may suspend the owner."""
     belongs_to: str = ""
@@ -55,6 +57,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str = ""
     """How the owner ended; empty while it lives."""
     hold: bool = False
+    preempts: bool = True
+    """False with preemptionPolicy Never."""
+    sheds: bool = False
+    """Whether pods beyond its minimum may be evicted one by one: no failure is counted, and others take their place."""
+    lasts: float = NEVER
+    """Seconds after its start at which it has ended for sure (activeDeadlineSeconds)."""
+    started: float = 0.0
+    """Epoch seconds of the owner's start, from which `lasts` counts; 0 while it hasn't started."""
     start_timeout: float = names.DEFAULT_START_TIMEOUT
     template: Shape | None = None
     gated: tuple[Pod, ...] = ()
@@ -69,6 +79,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """ "namespace/name", as the engine knows the gang."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def ends(self) -> float:
+        """Epoch seconds at which it has ended for sure."""
+        return self.started + self.lasts if self.started else NEVER
 
     @property
     def past(self) -> int:
@@ -103,14 +118,17 @@ def batches(pods: Iterable[Pod]) -> tuple[Batch, ...]:
     return tuple(made)
 
 
-def observe_job(job: Job, pods: Iterable[Pod], template: Shape) -> Facts:
-    """The facts of the gang of a labelled Job. `pods` are those that its uid controls; `template`: template_shape."""
+def observe_job(job: Job, pods: Iterable[Pod], template: Shape, *, preempts: bool = True) -> Facts:
+    """The facts of the gang of a labelled Job. `pods` are those that its uid controls; `template`: template_shape;
+    `preempts`: template_preempts.
+    """
     members = _sort(pods)
     wanted = _wanted(job, members)
     meta = job.metadata
     controller = meta.controller
     suspended = bool(job.spec.suspend)
     parked_as = meta.annotations.get(names.PARKED, "")
+    deadline = job.spec.active_deadline_seconds
     labels = _labels(job)
     return Facts(
         namespace=meta.namespace,
@@ -127,11 +145,16 @@ def observe_job(job: Job, pods: Iterable[Pod], template: Shape) -> Facts:
         parallelism=_parallelism(job),
         suspended_by=("us" if parked_as else "user") if suspended else "",
         parked_as=parked_as,
+        parked_message=meta.annotations.get(names.PARKED_MESSAGE, ""),
         parkable=controller is None or controller.kind == "CronJob",
         belongs_to=f"{controller.kind} {controller.name}" if controller else "",
         ready_template=names.QUEUE in job.spec.template.metadata.labels,
         outcome=_outcome(job),
         hold=meta.annotations.get(names.HOLD) == "true",
+        preempts=members.alive[0].preempts if members.alive else preempts,
+        sheds=_sheds(job, members),
+        lasts=NEVER if deadline is None else float(deadline),
+        started=timestamp(job.status.start_time) if job.status.start_time and not suspended else 0.0,
         start_timeout=_start_timeout(meta),
         template=template,
         gated=members.gated,
@@ -165,6 +188,7 @@ def observe_owner(kind: str, name: str, uid: str, pods: Iterable[Pod]) -> Facts:
         created=first.created,
         wanted=max(wanted, least) if wanted else 0,
         minimum=least if wanted else 0,
+        preempts=members.alive[0].preempts if members.alive else True,
         gated=members.gated,
         pending=members.pending,
         bound=members.bound,
@@ -228,6 +252,21 @@ def _wanted(job: Job, members: _Members) -> int:
     return max(0, min(parallelism, job.spec.completions - done))
 
 
+def _sheds(job: Job, members: _Members) -> bool:
+    """Whether an eviction is ignored as a failure (Kubernetes: "Pod failure policy"; the first rule that matches
+    decides), and the evicted pod is made anew: a work queue that has had its first success makes none.
+    """
+    if job.spec.completions is None and (members.succeeded or job.status.succeeded):
+        return False
+    policy = job.spec.pod_failure_policy
+    rule = policy.rules[0] if policy and policy.rules else None
+    return (
+        rule is not None
+        and rule.action == "Ignore"
+        and any(each.type == "DisruptionTarget" and each.status == "True" for each in rule.on_pod_conditions)
+    )
+
+
 def _parallelism(job: Job) -> int:
     return 1 if job.spec.parallelism is None else job.spec.parallelism
 
@@ -278,6 +317,15 @@ def template_shape(job: Job, classes: Mapping[str, PriorityClass]) -> Shape:
     return shape_of(job.spec.template.spec, priority=priority_of(job.spec.template, classes))
 
 
+def template_preempts(job: Job, classes: Mapping[str, PriorityClass]) -> bool:
+    """Whether its pods may take a lower one's place: preemptionPolicy, the template's own or its PriorityClass's."""
+    spec = job.spec.template.spec
+    if spec.preemption_policy is not None:
+        return spec.preemption_policy != "Never"
+    found = classes.get(spec.priority_class_name) if spec.priority_class_name else _default_class(classes)
+    return found is None or found.preemption_policy != "Never"
+
+
 def priority_of(template: PodTemplateSpec, classes: Mapping[str, PriorityClass]) -> int:
     """As the Priority admission plugin resolves it: by name, else the lowest global default, else 0."""
     spec = template.spec
@@ -286,4 +334,10 @@ def priority_of(template: PodTemplateSpec, classes: Mapping[str, PriorityClass])
     if spec.priority_class_name:
         found = classes.get(spec.priority_class_name)
         return found.value if found else 0
-    return min((each.value for each in classes.values() if each.global_default), default=0)
+    default = _default_class(classes)
+    return default.value if default else 0
+
+
+def _default_class(classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
+    """Of several global defaults the API server takes the lowest."""
+    return min((each for each in classes.values() if each.global_default), key=lambda each: each.value, default=None)

@@ -12,7 +12,7 @@ import msgspec
 
 from startgate.engine.lifecycle import Do, Grant, Standing, wanted_slots
 from startgate.engine.observe import Facts, amounts_of, batches, charged
-from startgate.engine.world import Batch, Claim, ClaimKind, Waiting
+from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Waiting
 from startgate.model.gang import Phase
 from startgate.model.pods import Pod, Shape
 from startgate.model.queue import QueueSpec
@@ -32,9 +32,15 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     flying: Mapping[str, str] = {}
     """Pods whose gate is being lifted right now: by uid the node on which room is reserved, or "" where none is."""
     under_way: bool = False
-    """Whether something is being done with it."""
+    """Whether something is being done with it. Telling others to give way for it doesn't count: it goes on asking."""
+    leaves: bool = False
+    """Whether its Job is being suspended right now, so that all of its pods are on their way out."""
+    going: frozenset[str] = frozenset()
+    """Pods (uids) that are being evicted right now."""
     rests: bool = False
     """After a refused write: it isn't tried again for a moment."""
+    victims: tuple[str, ...] = ()
+    """Gangs that were told to give way for it, and aren't gone yet."""
 
 
 def charge(member: Member) -> Amounts:
@@ -69,7 +75,7 @@ def _claims(member: Member) -> Iterator[Claim]:
         else:
             yield from _claim(member, ClaimKind.GATHER, batches(here))
         return
-    if facts.suspended_by or member.standing.do is Do.PARK:
+    if facts.suspended_by or member.leaves or member.standing.do is Do.PARK:
         return
     # A pod that leaves is charged until it is gone, and so is its slot: held twice, it would break the ceiling.
     paid = sum(not pod.gated for pod in facts.leaving)
@@ -83,8 +89,8 @@ def _claims(member: Member) -> Iterator[Claim]:
 def waiting(member: Member) -> Waiting | None:
     """The gang as one that asks to start, or the pods that would join it; None if it doesn't ask."""
     facts, grant = member.facts, member.grant
-    if member.under_way or member.rests:
-        return None
+    if member.under_way or (member.rests and not member.victims):
+        return None  # with victims it goes on asking, lest others be given what is held for it
     if member.standing.do is Do.DECIDE:
         if facts.suspended_by:
             assert facts.template is not None
@@ -108,7 +114,100 @@ def waiting(member: Member) -> Waiting | None:
         since=member.since,
         minimum=minimum,
         extra=extra,
+        preempts=facts.preempts,
+        lasts=facts.lasts,
+        victims=member.victims,
     )
+
+
+def holder(member: Member, claimed: Iterable[Claim]) -> Holder | None:
+    """What the gang holds and would free; None if it holds nothing. `claimed`: its claims."""
+    facts = member.facts
+    held = [_asks(claim) for claim in claimed if claim.kind not in (ClaimKind.BIND, ClaimKind.REPLACE)]
+    passing = [pod for pod in facts.gated if pod.uid in member.flying]
+    stays, leaves = _parted(member, [*facts.pending, *facts.bound, *passing])
+    if not (stays or leaves or held):
+        return None
+    free = _is_free(member)
+    return Holder(
+        gang=facts.key,
+        queue=facts.queue,
+        priority=facts.priority,
+        since=member.since,
+        charge=add(amounts_of(batches(stays)), *held),
+        pods=_placed(member, stays),
+        takeable=free and facts.parkable,
+        surplus=_surplus(facts) if free else (),
+        leaving=_placed(member, leaves),
+        leaving_charge=amounts_of(batches(leaves)),
+        ends=facts.ends,
+    )
+
+
+def left_behind(uid: str, pods: Iterable[Pod]) -> Holder | None:
+    """Pods of ours whose owner is gone: they leave, and are nobody's to take. `uid`: of that owner."""
+    still = [pod for pod in pods if pod.queue and not pod.gated and not pod.ended]
+    if not still:
+        return None
+    first = still[0]
+    return Holder(
+        gang=f"{first.namespace}/{uid}",
+        queue=first.queue,
+        priority=first.shape.priority,
+        since=first.created,
+        charge={},
+        leaving=_placements((pod.shape, place) for pod in still if (place := _place(pod, {}))),
+        leaving_charge=amounts_of(batches(still)),
+    )
+
+
+def _parted(member: Member, past: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
+    """Its charged pods: those that stay, and those that leave."""
+    facts = member.facts
+    leaves = [pod for pod in facts.leaving if not pod.gated]
+    if member.leaves or facts.suspended_by or facts.outcome:
+        return [], [*past, *leaves]
+    stays: list[Pod] = []
+    for pod in past:
+        (leaves if pod.uid in member.going else stays).append(pod)
+    return stays, leaves
+
+
+def _is_free(member: Member) -> bool:
+    """Whether something may be taken from it: it has started, and nothing else is to be done with it."""
+    standing = member.standing
+    started = standing.phase in (Phase.RUNNING, Phase.RELEASING) and standing.do is Do.NOTHING
+    return started and not (member.under_way or member.leaves or member.rests)
+
+
+def _surplus(facts: Facts) -> tuple[Placement, ...]:
+    """Highest completion index first."""
+    beyond = max(0, len(facts.bound) - facts.minimum) if facts.sheds else 0
+    return tuple(Placement(pod.shape, ((pod.node, 1),)) for pod in surplus_pods(facts, beyond))
+
+
+def surplus_pods(facts: Facts, count: int) -> tuple[Pod, ...]:
+    """The pods that so many of Holder.surplus are."""
+    return facts.bound[::-1][:count]
+
+
+def _placed(member: Member, pods: Iterable[Pod]) -> tuple[Placement, ...]:
+    return _placements((pod.shape, place) for pod in pods if (place := _place(pod, member.flying)))
+
+
+def _place(pod: Pod, flying: Mapping[str, str]) -> str:
+    """The node on which the cluster counts it (as the cache does), or ""."""
+    if pod.node or pod.foreign_gates:
+        return pod.node
+    return flying.get(pod.uid, "") if pod.gated else pod.nominated
+
+
+def _placements(where: Iterable[tuple[Shape, str]]) -> tuple[Placement, ...]:
+    counts: dict[Shape, dict[str, int]] = {}
+    for shape, node in where:
+        nodes = counts.setdefault(shape, {})
+        nodes[node] = nodes.get(node, 0) + 1
+    return tuple(Placement(shape, tuple(nodes.items())) for shape, nodes in counts.items())
 
 
 def not_admitted(facts: Facts, queue: QueueSpec | None, labels: Mapping[str, str] | None) -> Reason | None:
@@ -143,6 +242,10 @@ def _claim(member: Member, kind: ClaimKind, what: tuple[Batch, ...]) -> Iterator
             priority=facts.priority,
             since=member.since,
         )
+
+
+def _asks(claim: Claim) -> Amounts:
+    return amounts_of(claim.batches)
 
 
 def _some(shape: Shape | None, count: int) -> tuple[Batch, ...]:

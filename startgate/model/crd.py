@@ -55,6 +55,8 @@ REFINED: Final[dict[tuple[type, str], Schema]] = {
     (GangStatus, "conditions"): {"description": "For kubectl wait --for=condition=…"},
     (GangStatus, "counts"): {"description": "Its pods, each counted once; ended ones not at all."},
     (GangStatus, "admission"): {"description": "The record that it may pass, written before its first gate opens."},
+    (GangStatus, "claim"): {"description": "Others gave way for it: their room is held for it while their pods leave."},
+    (GangStatus, "yielded"): {"description": "The last time that it gave its place, or pods, to another gang."},
     (Condition, "type"): {"minLength": 1, "maxLength": 316},
     (Condition, "status"): {"enum": ["True", "False", "Unknown"]},
     (LabelSelector, "match_expressions"): {"maxItems": 64},

@@ -38,6 +38,23 @@ class Admission(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True
     ] = False
 
 
+class Pledge(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    """The record that others were told to give way for this gang: written before the first of them is touched."""
+
+    id: Annotated[str, Meta(description="Joins the record with the audit log.")]
+    at: Annotated[str, Meta(description="When it was decided (RFC 3339).")]
+    rule: Annotated[str, Meta(description="By which rule: guarantee, deserved or priority.")]
+    victims: Annotated[list[str], Meta(description="The gangs that give way, as NAMESPACE/NAME.")]
+
+
+class Yielded(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    """That the gang gave its place, or a part of its pods, to another."""
+
+    at: Annotated[str, Meta(description="When (RFC 3339).")]
+    reason: Annotated[str, Meta(description="A code of the closed list.")]
+    message: Annotated[str, Meta(description="To whom and by which rule, in a sentence.")]
+
+
 class Transition(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """One change of phase."""
 
@@ -77,6 +94,8 @@ class GangStatus(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
         str, Meta(description="When it began to wait: its age in the queue, kept when it is taken back.")
     ] = ""
     admission: Admission | UnsetType = UNSET
+    claim: Pledge | UnsetType = UNSET
+    yielded: Yielded | UnsetType = UNSET
     taken_back: Annotated[int, Meta(ge=0, description="How often it was taken back.")] = 0
     not_before: Annotated[str, Meta(description="Taken back: not tried again before this time.")] = ""
     conditions: list[Condition] = []

@@ -25,6 +25,9 @@ HOLD: Final = "startgate.dev/hold"
 PARKED: Final = "startgate.dev/parked"
 """On a Job that we suspended: why, as a parking reason. Without it a suspended Job is the user's own doing."""
 
+PARKED_MESSAGE: Final = "startgate.dev/parked-message"
+"""Beside it, where the gang gave way to another: to which, and by which rule, in a sentence."""
+
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 """Kueue's label; a Job has one gatekeeper, so a Job with both is refused."""
 

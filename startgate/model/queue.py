@@ -43,6 +43,15 @@ class QueueStatus(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tr
     allocated: Annotated[Quantities, Meta(description="In use by released pods.")] = {}
     reserved: Annotated[Quantities, Meta(description="Held for admitted gangs whose pods are not there yet.")] = {}
     headroom: Annotated[Quantities, Meta(description="What a gang could still ask for, by quota.")] = {}
+    deserved: Annotated[Quantities, Meta(description="Fair share, as given or worked out by weight.")] = {}
+    share: Annotated[
+        str,
+        Meta(description="The greatest of allocated / deserved; left out where some is used of what isn't deserved."),
+    ] = ""
+    next: Annotated[str, Meta(description="The waiting gang whose turn comes first, as NAMESPACE/NAME.")] = ""
+    unlabelled: Annotated[
+        Quantities, Meta(description="Not charged: what pods without our label use in the namespaces it admits.")
+    ] = {}
     waiting: Annotated[int, Meta(ge=0, description="Gangs that wait.")] = 0
     running: Annotated[int, Meta(ge=0, description="Gangs that hold quota.")] = 0
     conditions: list[Condition] = []
