@@ -18,8 +18,8 @@ from startgate.engine.fair import Seat, Share, Shares
 from startgate.engine.world import Waiting
 
 _Entry: TypeAlias = tuple[float, Fraction, int, float, str, str, int, "_Branch"]
-"""A branch in its parent's heap: share, turn of the gang that it would give, name, and a serial number, so that branches
-are never compared. It is stale once its branch has another entry."""
+"""A branch in its parent's heap: share, turn of the gang that it would give, name, and a serial number, so that two
+branches are never compared. It is stale once its branch has another entry."""
 
 
 class _Branch:

@@ -21,7 +21,8 @@ from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code
 from startgate.model.resources import add, amounts, scale
 from startgate.model.taints import Taint, Toleration
-from tests.unit.test_quota import NAMES, Formulas
+from tests.unit.reference import Formulas
+from tests.unit.test_quota import NAMES
 from tests.unit.worlds import GPU, cluster, node, world
 
 UNHURRIED = settings(deadline=None)  # the machine may be busy with other things

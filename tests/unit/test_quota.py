@@ -1,6 +1,5 @@
 """Quota on a tree: against the design's formulas, written out plainly, and each bad queue's one outcome."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 
 from startgate.engine.quota import Books
 from startgate.model.queue import QueueSpec
-from startgate.model.resources import Amounts
+from tests.unit.reference import Formulas
 from tests.unit.worlds import GPU
 
 UNHURRIED = settings(deadline=None)  # the machine may be busy with other things
@@ -187,54 +186,6 @@ def trees(draw: st.DrawFn) -> dict[str, QueueSpec]:
         )
         for i, name in enumerate(NAMES)
     }
-
-
-class Formulas:
-    """The design's section "Quota", word by word."""
-
-    def __init__(self, queues: Mapping[str, QueueSpec], total: Amounts) -> None:
-        self.queues, self.total = queues, total
-        self.own: dict[str, dict[str, int]] = {name: {} for name in queues}
-
-    def read(self, written: Mapping[str, str | int], resource: str) -> int | None:
-        value = written.get(resource)
-        return None if value is None else int(str(value).removesuffix("m"))
-
-    def children(self, name: str) -> list[str]:
-        return [each for each, spec in self.queues.items() if spec.parent == name]
-
-    def floor(self, name: str, resource: str) -> int:
-        own = self.read(self.queues[name].guarantee, resource) or 0
-        return max(own, sum(self.floor(child, resource) for child in self.children(name)))
-
-    def charge(self, name: str, resource: str) -> int:
-        below = sum(self.charge(child, resource) for child in self.children(name))
-        if not name:
-            return below
-        return max(self.floor(name, resource), self.own[name].get(resource, 0) + below)
-
-    def charges(self, name: str, resource: str) -> list[tuple[int, int | None]]:
-        """(charge, ceiling) of the queue and each level above."""
-        found: list[tuple[int, int | None]] = []
-        while name:
-            found.append((self.charge(name, resource), self.read(self.queues[name].capability, resource)))
-            name = self.queues[name].parent
-        return [*found, (self.charge("", resource), self.total.get(resource, 0))]
-
-    def within(self, name: str, asks: Amounts) -> bool:
-        before = {each: self.charges(name, each) for each in asks}
-        self.take(name, asks)
-        after = {each: self.charges(name, each) for each in asks}
-        self.take(name, {each: -count for each, count in asks.items()})
-        return all(
-            asks[each] == 0 or new == old or ceiling is None or new <= ceiling
-            for each in asks
-            for (old, _), (new, ceiling) in zip(before[each], after[each], strict=True)
-        )
-
-    def take(self, name: str, asks: Amounts) -> None:
-        for each, count in asks.items():
-            self.own[name][each] = self.own[name].get(each, 0) + count
 
 
 @UNHURRIED
