@@ -1,165 +1,81 @@
-"""One decision: who may go now, who stays and why. `decide(world, now) -> Plan`, pure and level-based.
+"""One decision: who may go now, who gives way, who stays and why. `decide(world, now) -> Plan`, pure and level-based.
 
-First what was admitted before takes its room, then those who wait have their turn: by priority, then age, then
-name. What always holds:
+First what was admitted before takes its room; then gangs for which others are giving way already; then those who wait,
+in fair order, each whole or not at all; then pods beyond the minimum. What always holds:
 
 * The same world gives the same plan, in whatever order its parts were put together.
 * A gang's minimum goes whole or not at all, and only within quota and room that nothing before it in the plan has.
 * Each waiting gang that asks for pods is answered, by a Go or by a Stay.
-* Within a plan quota and room only shrink: what has been refused once is not tried again, and the reasons are
-  worked out when all is decided, so that their numbers are those that hold after the plan.
+* When the plan has been carried out, deciding again on what is then there adds nothing to it.
+* Reasons are worked out when all is decided, so that their numbers are those that hold after the plan.
 """
 
-from collections.abc import Iterable
-from typing import Final, TypeAlias
-
-import msgspec
+from collections.abc import Iterable, Sequence
 
 from startgate.engine import explain
-from startgate.engine.explain import Verdict, asks_of
-from startgate.engine.fit import Room
-from startgate.engine.quota import Books
-from startgate.engine.world import (
-    Batch,
-    Claim,
-    ClaimKind,
-    Go,
-    Placement,
-    Plan,
-    QueueView,
-    Stay,
-    Waiting,
-    World,
-)
-from startgate.model.pods import Shape
+from startgate.engine.admitted import ONE_BY_ONE, Admitted
+from startgate.engine.draft import Drafts, Trial, count_of, some
+from startgate.engine.explain import Verdict
+from startgate.engine.fair import NOTHING, Seat
+from startgate.engine.ground import Ground, Hold
+from startgate.engine.observe import amounts_of
+from startgate.engine.order import Turns
+from startgate.engine.patience import Patience
+from startgate.engine.reclaim import Reclaim
+from startgate.engine.world import Batch, Evict, Plan, QueueView, Stay, Waiting, World
 from startgate.model.reasons import Code, reason
 from startgate.model.resources import Amounts, add, subtract
 
 
 def decide(world: World, now: float) -> Plan:
-    """The plan for this world at this time (epoch seconds; nothing on this floor reads it yet)."""
-    decision = _Decision(world)
-    decision.charge()
-    decision.place_claims()
-    decision.admit()
+    """The plan for this world at this time (epoch seconds)."""
+    decision = _Decision(world, now)
+    decision.hold_for_heirs()
+    decision.start()
+    decision.join()
     return decision.plan()
 
 
-ONE_BY_ONE: Final = frozenset({ClaimKind.FOLLOW, ClaimKind.REPLACE})
-"""Pods of a gang that has started: there is nothing to split, so nothing is reserved for them."""
-
-UNPAID: Final = frozenset({ClaimKind.BIND, ClaimKind.REPLACE})
-"""Claims that nothing is held for: their pods are charged already, or somebody who leaves still pays for the slot."""
-
-Trial: TypeAlias = tuple[str, tuple[Batch, ...]]
-"""A queue and the pods that would have to go together: equal trials have equal answers."""
-
-
-class _Draft(msgspec.Struct, frozen=True):
-    """A Go, before it is known what the rest of the plan leaves."""
-
-    gang: str
-    kind: ClaimKind | None
-    placements: tuple[Placement, ...]
-    batches: tuple[Batch, ...]
-    numbers: dict[str, str]
-
-
 class _Decision:
-    """Books and room, both used up as the decision goes on."""
+    """The ground, used up as the decision goes on, and what came of it so far."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, now: float) -> None:
         self.world = world
-        self.books = Books(world.queues, world.cluster.total())
-        self.room = Room(world.cluster)
-        self.drafts: list[_Draft] = []
-        self.stays: list[tuple[str, Verdict | tuple[Trial, ...]]] = []
-        """With the answer, or with all that was tried."""
-        self.refused: set[Trial] = set()
-        self.verdicts: dict[Trial, Verdict] = {}
-        self.reserved: dict[str, Amounts] = {}
-        """By queue: in the books, for pods that don't go now."""
-        self.adrift: list[Batch] = []
-        """Released pods without a place even on paper: they take the next room that comes up."""
-        self.stopped_by: dict[str, str] = {}
+        self.ground = Ground(world)
+        self.drafts = Drafts(self.ground)
+        self.admitted = Admitted(self.ground, self.drafts)
+        self.admitted.run(world.claims)
+        self.reclaim = Reclaim(self.ground, world.holders)
+        self.patience = Patience(self.ground, world.holders, now, world.patience)
+        self.holds: list[Hold] = []
+        """For gangs whose room is being made, in the order in which it was found."""
+        self.evictions: list[Evict] = []
+        self.joining: list[Waiting] = []
+        """Pods beyond the minimum of gangs that have started, or start now."""
+        self.asking = self._asking()
+        self.turns = Turns(self.ground.shares, self.asking)
+        self.heads: dict[str, str] = {}
+        """By queue: the gang of it or of those below it that stays and would be next."""
+        self.refused: set[object] = set()
+        """Trials that had no room, by whether what is held for the protected gang was lifted."""
+        self.barren: set[object] = set()
+        """Claimants for whom it is no use that others give way."""
 
-    def charge(self) -> None:
-        """Everything that was admitted before is in the books, whatever the limits say by now."""
-        for queue, amounts in self.world.used.items():
-            self.books.take(queue, amounts)
-        for claim in self.world.claims:
-            if claim.kind not in UNPAID:
-                self.books.take(claim.queue, asks_of(claim.batches))
-
-    def place_claims(self) -> None:
-        """Room for what was admitted: first what kube-scheduler has in hand already, then the others in turn."""
-        claims = sorted(self.world.claims, key=_turn)
-        released: dict[Shape, int] = {}
-        for claim in claims:
-            if claim.kind is ClaimKind.BIND:
-                for batch in claim.batches:
-                    released[batch.shape] = released.get(batch.shape, 0) + batch.count
-        for shape, count in released.items():
-            placed = _count(self.room.place_some(shape, count))
-            if placed < count:
-                self.adrift.append(Batch(shape, count - placed))
-        for claim in claims:
-            if claim.kind is not ClaimKind.BIND:
-                self._place(claim)
-
-    def _place(self, claim: Claim) -> None:
-        batches = _some(claim.batches)
-        gone: tuple[Batch, ...] = ()
-        if claim.kind is ClaimKind.REPLACE:
-            asks = {"asks": _plain(asks_of(batches))}
-            if not self._draft(claim.gang, claim.kind, self._extras(claim.queue, batches), asks):
-                self.stays.append((claim.gang, tuple((claim.queue, (Batch(each.shape, 1),)) for each in batches[:1])))
-            return
-        if claim.kind is ClaimKind.GATHER:
-            verdict = self._above_a_ceiling(claim, batches)
-            placements = self.room.place(batches) if verdict is None else None
-            if placements is None:
-                self.stays.append((claim.gang, verdict or explain.no_room(self.room, batches)))
-            else:
-                gone = self._draft(claim.gang, claim.kind, placements, {"asks": _plain(asks_of(batches))})
-        else:
-            some = [self.room.place_some(batch.shape, batch.count) for batch in batches]
-            if claim.kind is ClaimKind.FOLLOW:
-                gone = self._draft(claim.gang, claim.kind, some, {"asks": _plain(asks_of(batches))})
-                if not gone:
-                    self.stays.append((claim.gang, explain.no_room(self.room, batches)))
-        held = subtract(asks_of(batches), asks_of(gone))
-        self.reserved[claim.queue] = add(self.reserved.get(claim.queue, {}), held)
-
-    def _above_a_ceiling(self, claim: Claim, batches: tuple[Batch, ...]) -> Verdict | None:
-        """Whether a gang that has gathered may go by quota: its pods may ask for more than the template did by which
-        its turn came (a LimitRange has filled in), and its queue may be another one by now."""
-        asks = asks_of(batches)
-        self.books.take(claim.queue, {resource: -count for resource, count in asks.items()})
-        refusal = self.books.refusal(claim.queue, asks)
-        over = (
-            refusal is not None and refusal.level is not self.books.root
-        )  # nodes may be lost: it has its room, or not
-        verdict = explain.refused(self.books, self.room, claim.queue, batches) if over else None
-        self.books.take(claim.queue, asks)
-        return verdict
-
-    def admit(self) -> None:
-        """Those who wait, in turn."""
-        for gang in sorted(self.world.waiting, key=_turn):
-            minimum, extra = _some(gang.minimum), _some(gang.extra)
+    def _asking(self) -> list[Waiting]:
+        """Gangs whose minimum may be tried. What keeps others is not quota or nodes, or they have started."""
+        asking = []
+        for gang in self.world.waiting:
+            minimum, extra = some(gang.minimum), some(gang.extra)
             if not minimum and not extra:
                 continue
             verdict = self._barred(gang)
             if verdict is not None:
-                self.stays.append((gang.gang, verdict))
-                continue
-            if minimum:
-                if not self._start(gang, minimum, extra):
-                    self.stays.append((gang.gang, ((gang.queue, minimum),)))
-            elif not self._join(gang, extra):
-                kinds = dict.fromkeys(batch.shape for batch in extra)
-                self.stays.append((gang.gang, tuple((gang.queue, (Batch(shape, 1),)) for shape in kinds)))
+                self.drafts.stays.append((gang.gang, verdict))
+            elif minimum:
+                asking.append(gang)
+            else:
+                self.joining.append(gang)
+        return asking
 
     def _barred(self, gang: Waiting) -> Verdict | None:
         """What keeps a gang from being tried at all."""
@@ -167,173 +83,252 @@ class _Decision:
             return Verdict(gang.obstacle)
         if gang.queue not in self.world.queues:
             return explain.no_such_queue(gang.queue, self.world.queues)
-        stopped = self.books.stopped_by(gang.queue)
+        stopped = self.ground.books.stopped_by(gang.queue)
         if stopped is not None:
             return Verdict(reason(Code.QUEUE_STOPPED, queue=stopped))
         return None
 
-    def _start(self, gang: Waiting, minimum: tuple[Batch, ...], extra: tuple[Batch, ...]) -> bool:
-        """Lets the minimum go, whole, and as much more as fits; False, with nothing changed, where it doesn't fit."""
-        queue = gang.queue
-        trial = (queue, minimum)
-        if trial in self.refused:
-            return False
-        asks = asks_of(minimum)
-        numbers: dict[str, str] | None = None
-        placements: tuple[Placement, ...] | None = None
-        if self.books.refusal(queue, asks) is None:
-            numbers = self._numbers(queue, minimum, asks)
-            placements = self.room.place(minimum)
-        if numbers is None or placements is None:
+    def hold_for_heirs(self) -> None:
+        """Those for whom others were told to give way: they start if they can by now, else what is freed is held."""
+        going = {holder.gang: holder for holder in self.world.holders if holder.leaving}
+        heirs = [gang for gang in self.asking if any(victim in going for victim in gang.victims)]
+        for gang in sorted(heirs, key=lambda each: (-each.priority, each.since, each.gang)):
+            asks, minimum = amounts_of(gang.minimum), some(gang.minimum)
+            if self._admit(gang, minimum, asks):
+                self.asking.remove(gang)
+                continue
+            self.ground.look_ahead()
+            placements = self.ground.place(gang.queue, minimum, asks)
+            if placements is not None:
+                self.asking.remove(gang)
+                self.ground.take(gang.queue, asks)
+                self._hold(Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements))
+                self._note_next(gang)
+                victims = [victim for victim in dict.fromkeys(gang.victims) if victim in going]
+                pods = sum(count_of(placement) for victim in victims for placement in going[victim].leaving)
+                self.drafts.stays.append((gang.gang, explain.making_room(victims, pods)))
+        self.turns = Turns(self.ground.shares, self.asking)
+
+    def _hold(self, hold: Hold) -> None:
+        """What has been taken for a gang whose place is being made stays taken."""
+        self.holds.append(hold)
+        self.admitted.reserved[hold.queue] = add(self.admitted.reserved.get(hold.queue, {}), hold.asks)
+
+    def start(self) -> None:
+        """Those who wait, in turn. Where somebody gave way, or what is held has moved, others may fit by now that
+        didn't before: then those left have another turn."""
+        while True:
+            before = len(self.evictions), self.patience.moves
+            left: list[Waiting] = []
+            while (gang := self.turns.pop()) is not None:
+                if not self._turn(gang):
+                    left.append(gang)
+            if not left or before == (len(self.evictions), self.patience.moves):
+                break
+            self.refused.clear()
+            self.barren.clear()
+            self.turns = Turns(self.ground.shares, left)
+        for gang in left:
+            self._note_next(gang)
+            self.drafts.stays.append((gang.gang, (Trial(gang.queue, some(gang.minimum)),)))
+
+    def _note_next(self, gang: Waiting) -> None:
+        for seat in self.ground.shares.seat(gang.queue).path():
+            self.heads.setdefault(seat.name, gang.gang)
+
+    def _turn(self, gang: Waiting) -> bool:
+        """Lets the gang go, or makes room for it; False, with nothing changed for others, where neither can be."""
+        minimum = some(gang.minimum)
+        asks = amounts_of(minimum)
+        trial = Trial(gang.queue, minimum)
+        if trial not in self.refused:
+            if self._admit(gang, minimum, asks):
+                return True
             self.refused.add(trial)
+        if self.patience.may_pass(gang, asks) and (trial, gang.lasts) not in self.refused:
+            if self._admit_past(gang, minimum, asks):
+                return True
+            self.refused.add((trial, gang.lasts))
+        if self._claim(gang, trial, asks):
+            return True
+        self.patience.protect(gang, asks)
+        return False
+
+    def _admit(self, gang: Waiting, minimum: tuple[Batch, ...], asks: Amounts) -> bool:
+        """Lets the minimum go, whole; what comes with it has its turn later."""
+        self.ground.look_now()
+        if self.ground.books.refusal(gang.queue, asks) is not None:
             return False
-        self.books.take(queue, asks)
-        self._draft(gang.gang, None, (*placements, *self._extras(queue, extra)), numbers)
+        numbers = self.drafts.numbers(gang.queue, minimum, asks)
+        placements = self.ground.room.place(minimum)
+        if placements is None:
+            return False
+        self.ground.take(gang.queue, asks)
+        self.drafts.add(gang.gang, None, placements, numbers)
+        self.turns.moved(gang.queue)
+        if some(gang.extra):
+            self.joining.append(gang)
         return True
 
-    def _join(self, gang: Waiting, extra: tuple[Batch, ...]) -> bool:
-        """Lets as many pods join as fit; False where none does."""
-        if not any(
-            self.room.fits(batch.shape) and self.books.times(gang.queue, batch.shape.amounts, 1) for batch in extra
-        ):
+    def _admit_past(self, gang: Waiting, minimum: tuple[Batch, ...], asks: Amounts) -> bool:
+        """The same, with what is held for the protected gang."""
+        held = self.patience.lift()
+        assert held is not None
+        if self._admit(gang, minimum, asks):
+            self.patience.keep_again(held)
+            return True
+        self.patience.put_back(held)
+        return False
+
+    def _claim(self, gang: Waiting, trial: Trial, asks: Amounts) -> bool:
+        """Whether others give way for the gang."""
+        claimant = (trial, gang.priority, gang.preempts)
+        if claimant in self.barren:
             return False
-        numbers = self._numbers(gang.queue, extra, asks_of(extra))
-        return bool(self._draft(gang.gang, None, self._extras(gang.queue, extra), numbers))
+        found = self.reclaim.find(gang, asks)
+        if found is None:
+            self.barren.add(claimant)
+            return False
+        self._hold(found.hold)
+        self.evictions += found.evictions
+        victims = [each.gang for each in found.evictions]
+        self.drafts.stays.append((gang.gang, explain.making_room(victims, found.pods)))
+        self._note_next(gang)
+        for queue in (gang.queue, *found.queues):
+            self.turns.moved(queue)
+        return True
 
-    def _extras(self, queue: str, extra: tuple[Batch, ...]) -> list[Placement]:
-        placements = []
-        for batch in extra:
-            most = self.books.times(queue, batch.shape.amounts, batch.count)
-            placement = self.room.place_some(batch.shape, most)
-            if placement.nodes:
-                self.books.take(queue, asks_of(_batches((placement,))))
-                placements.append(placement)
-        return placements
+    def join(self) -> None:
+        """Pods beyond the minimum, as many as fit: in fair order, first what their queues deserve, then beyond that."""
+        self.ground.look_now()
+        joined: dict[str, int] = {}
+        for bounded in (True, False):
+            turns = Turns(self.ground.shares, self.joining)
+            while (gang := turns.pop()) is not None:
+                done = joined.get(gang.gang, 0)
+                joined[gang.gang] = done + self._join(gang, done, bounded=bounded)
+                turns.moved(gang.queue)
+        for gang in self.joining:
+            if not joined[gang.gang] and not some(gang.minimum):
+                kinds = dict.fromkeys(batch.shape for batch in gang.extra)
+                self.drafts.stays.append((gang.gang, tuple(Trial(gang.queue, (Batch(each, 1),)) for each in kinds)))
 
-    def _draft(
-        self, gang: str, kind: ClaimKind | None, placements: Iterable[Placement], numbers: dict[str, str]
-    ) -> tuple[Batch, ...]:
-        """Notes who goes; nothing where nobody does."""
-        placed = tuple(placement for placement in placements if placement.nodes)
-        batches = _batches(placed)
-        if batches:
-            self.drafts.append(_Draft(gang, kind, placed, batches, numbers))
-        return batches
-
-    def _numbers(self, queue: str, batches: tuple[Batch, ...], asks: Amounts) -> dict[str, str]:
-        """For the audit log: what the rule saw, in plain integers (cpu in milli-units).
-
-        `asks`; for each level from the queue up, `level NAME` (and `cluster`, the root), in those resources in which
-        it has a ceiling: what it was charged from within, its guarantee and its ceiling, as 2000/0/64000, before this
-        gang; `fits`: by batch of the minimum, how many such pods the nodes could take, before this gang.
-        """
-        numbers = {"asks": _plain(asks), "fits": ",".join([str(self.room.fits(batch.shape)) for batch in batches])}
-        for level in self.books.level(queue).path():
-            inner, floor, ceiling = level.inner, level.floor, level.ceiling
-            numbers[f"level {level.name}" if level.parent is not None else "cluster"] = " ".join(
-                [
-                    f"{each}={inner.get(each, 0)}/{floor.get(each, 0)}/{ceiling[each]}"
-                    for each in asks
-                    if each in ceiling
-                ]
-            )
-        return numbers
+    def _join(self, gang: Waiting, done: int, *, bounded: bool) -> int:
+        """How many pods come along, beside those that do already."""
+        wanted = _beyond(gang.extra, done)
+        if bounded:
+            wanted = _affordable(self.ground.shares.seat(gang.queue), wanted)
+        if not wanted:
+            return 0
+        passes = self.patience.may_pass(gang, wanted[0].shape.amounts)
+        held = self.patience.lift() if passes else None
+        numbers = self.drafts.numbers(gang.queue, wanted, amounts_of(wanted))
+        came = self.drafts.add(gang.gang, None, self.drafts.extras(gang.queue, wanted), numbers)
+        if held is not None:
+            (self.patience.keep_again if came else self.patience.put_back)(held)
+        return sum(batch.count for batch in came)
 
     def plan(self) -> Plan:
         """What is decided, with what only the whole of it can tell: who is tight, and why the others stay."""
-        slack = _Slack(self.room, (*self.adrift, *_some(self.world.pending)))
-        go = tuple(
-            Go(
-                gang=draft.gang,
-                kind=draft.kind,
-                placements=draft.placements,
-                count=sum(batch.count for batch in draft.batches),
-                tight=draft.kind not in ONE_BY_ONE and slack.is_tight(draft.batches),
-                numbers=draft.numbers,
-            )
-            for draft in self.drafts
-        )
+        go = self.drafts.finish((*self.admitted.adrift, *some(self.world.pending)), ONE_BY_ONE)
+        views = self._views()
+        reasons = _Reasons(self.ground, self.patience, self.holds)
         stay = []
-        for gang, why in self.stays:
-            verdict = why if isinstance(why, Verdict) else self._verdict(why)
+        for gang, why in self.drafts.stays:
+            verdict = why if isinstance(why, Verdict) else reasons.of(why)
             stay.append(Stay(gang=gang, reason=verdict.reason, shortage=verdict.shortage))
-        return Plan(go=go, stay=tuple(stay), queues=self._views())
-
-    def _verdict(self, tried: tuple[Trial, ...]) -> Verdict:
-        """Why none of these could go: the first that may go some day, before those that never can."""
-        for trial in tried:
-            if trial not in self.verdicts:
-                self.verdicts[trial] = explain.refused(self.books, self.room, *trial)
-        found = [self.verdicts[trial] for trial in tried]
-        return next((each for each in found if not each.hopeless), found[0])
+        return Plan(go=go, stay=tuple(stay), evict=tuple(self.evictions), queues=views)
 
     def _views(self) -> dict[str, QueueView]:
-        views = {}
+        books, views = self.ground.books, {}
+        lifted = self.patience.lift()
         for name in sorted(self.world.queues):
-            level = self.books.level(name)
-            reserved = add(*(self.reserved.get(each.name, {}) for each in level.below()))
+            level = books.level(name)
+            reserved = add(*(self.admitted.reserved.get(each.name, {}) for each in level.below()))
+            seat = self.ground.shares.seat(name)
+            seat = seat.parent if seat.own and seat.parent else seat
+            share = seat.share()
             views[name] = QueueView(
-                allocated=_positive(subtract(self.books.use(level), reserved)),
+                allocated=_positive(subtract(books.use(level), reserved)),
                 reserved=_positive(reserved),
-                headroom=self.books.headroom(name),
-                problems=tuple(self.books.problems[name]),
+                headroom=books.headroom(name),
+                deserved=_positive(seat.deserved),
+                share=None if share == NOTHING and seat.use else (0.0 if share == NOTHING else share[0]),
+                next=self.heads.get(name, ""),
+                problems=tuple(books.problems[name]),
             )
+        if lifted is not None:
+            self.patience.put_back(lifted)
         return views
 
 
-class _Slack:
-    """Whether somebody else could take a gang's place and leave it none (design: "Reserve, where it can matter").
+class _Reasons:
+    """Why gangs stay, once all is decided. What is held for others is lifted: if a gang fits then, that is why."""
 
-    Counted when the whole plan has its room: what is left for pods of this kind, less what released pods without a
-    place and other people's pending pods could take of it, must be as much again as the gang.
-    """
+    TRIED = 8
+    """So many holds are looked at one by one, to say for whom it is held."""
 
-    def __init__(self, room: Room, rivals: Iterable[Batch]) -> None:
-        self._room = room
-        self._left: dict[Shape, int] = {}
-        self._rivals: dict[tuple[tuple[str, int], ...], int] = {}
-        for rival in rivals:
-            request = rival.shape.request
-            self._rivals[request] = self._rivals.get(request, 0) + rival.count
+    def __init__(self, ground: Ground, patience: Patience, holds: Sequence[Hold]) -> None:
+        self._ground = ground
+        self._protected = patience.lift()
+        self._holds = holds
+        for hold in holds:
+            ground.lift(hold)
+        self._known: dict[Trial, Verdict] = {}
 
-    def is_tight(self, batches: tuple[Batch, ...]) -> bool:
-        """A gang of one pod never is: there is nothing to split, it is bound or it stays pending."""
-        count = sum(batch.count for batch in batches)
-        return count > 1 and any(self._left_for(batch.shape) < count for batch in batches)
+    def of(self, tried: Iterable[Trial]) -> Verdict:
+        """Why none of these could go: the first that may go some day, before those that never can."""
+        found = []
+        for trial in tried:
+            if trial not in self._known:
+                self._known[trial] = self._verdict(trial)
+            found.append(self._known[trial])
+        return next((each for each in found if not each.hopeless), found[0])
 
-    def _left_for(self, shape: Shape) -> int:
-        left = self._left.get(shape)
-        if left is None:
-            taken = sum(_displaced(shape, request) * count for request, count in self._rivals.items())
-            left = self._left[shape] = self._room.fits(shape) - taken
-        return left
+    def _verdict(self, trial: Trial) -> Verdict:
+        ground, asks = self._ground, amounts_of(trial.batches)
+        if not ground.fits(trial.queue, trial.batches, asks):
+            return explain.refused(ground.books, ground.room, trial.queue, trial.batches)
+        if self._protected and not self._fits_beside(trial, asks, (self._protected,)):
+            return explain.held(asks, self._protected.gang, "which has waited longer than patience allows")
+        for hold in self._holds[: self.TRIED]:
+            if not self._fits_beside(trial, asks, (hold,)):
+                return explain.held(asks, hold.gang, "for which others gave way")
+        last = (*self._holds, *((self._protected,) if self._protected else ()))[-1]
+        return explain.held(asks, last.gang, "beside others for which room is held")
 
-
-def _displaced(shape: Shape, request: tuple[tuple[str, int], ...]) -> int:
-    """How many pods of this shape one pod with this request can cost the node that it lands on, at most."""
-    asked = shape.amounts
-    return max((-(-amount // asked[each]) for each, amount in request if asked.get(each, 0) > 0), default=0)
-
-
-def _turn(each: Claim | Waiting) -> tuple[int, float, str]:
-    """Order within one decision: priority, then age, then name."""
-    return -each.priority, each.since, each.gang
-
-
-def _some(batches: Iterable[Batch]) -> tuple[Batch, ...]:
-    return tuple(batch for batch in batches if batch.count > 0)
-
-
-def _count(placement: Placement) -> int:
-    return sum(count for _, count in placement.nodes)
+    def _fits_beside(self, trial: Trial, asks: Amounts, holds: Iterable[Hold]) -> bool:
+        for hold in holds:
+            self._ground.hold(hold)
+        fits = self._ground.fits(trial.queue, trial.batches, asks)
+        for hold in holds:
+            self._ground.lift(hold)
+        return fits
 
 
-def _batches(placements: Iterable[Placement]) -> tuple[Batch, ...]:
-    return tuple(Batch(placement.shape, _count(placement)) for placement in placements if placement.nodes)
+def _beyond(batches: Iterable[Batch], done: int) -> tuple[Batch, ...]:
+    """These pods without the first so many."""
+    left = []
+    for batch in batches:
+        skipped = min(done, batch.count)
+        done -= skipped
+        left.append(Batch(batch.shape, batch.count - skipped))
+    return some(left)
 
 
-def _plain(amounts: Amounts) -> str:
-    return " ".join(f"{resource}={count}" for resource, count in amounts.items())
+def _affordable(seat: Seat, batches: Iterable[Batch]) -> tuple[Batch, ...]:
+    """As many of these, the first first, as the queue may have within what it deserves."""
+    left = {each: seat.deserved.get(each, 0) - seat.use.get(each, 0) for each in {*seat.deserved, *seat.use}}
+    fits = []
+    for batch in batches:
+        times = min(
+            (left.get(each, 0) // asked for each, asked in batch.shape.request if asked > 0), default=batch.count
+        )
+        count = max(0, min(batch.count, times))
+        fits.append(Batch(batch.shape, count))
+        for each, asked in batch.shape.request:
+            left[each] = left.get(each, 0) - asked * count
+    return some(fits)
 
 
 def _positive(amounts: Amounts) -> dict[str, int]:

@@ -15,14 +15,15 @@ import numpy as np
 
 from startgate.engine.cluster import Cluster
 from startgate.engine.filters import demand, obstacle, words
-from startgate.engine.fit import Room
+from startgate.engine.fit import Room, by_shape
+from startgate.engine.observe import amounts_of
 from startgate.engine.quota import Books, Refusal
 from startgate.engine.tree import Level
 from startgate.engine.world import Batch
 from startgate.model.pods import Shape
 from startgate.model.quantity import format_amount
 from startgate.model.reasons import Code, Reason, reason
-from startgate.model.resources import PODS, Amounts, add, scale, shortage, show
+from startgate.model.resources import PODS, Amounts, scale, shortage, show
 
 GROUPS: Final = 6
 """So many kinds of nodes, or of queues, are named in a sentence; the rest are counted."""
@@ -43,11 +44,6 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.reason.code in HOPELESS
 
 
-def asks_of(batches: Iterable[Batch]) -> dict[str, int]:
-    """What these pods ask for in sum."""
-    return add(*(scale(batch.shape.amounts, batch.count) for batch in batches))
-
-
 def no_such_queue(queue: str, queues: Iterable[str]) -> Verdict:
     """There is no queue of this name; the nearest that there is, if any is near."""
     near = get_close_matches(queue, sorted(queues), n=1)
@@ -56,7 +52,7 @@ def no_such_queue(queue: str, queues: Iterable[str]) -> Verdict:
 
 def refused(books: Books, room: Room, queue: str, batches: Sequence[Batch]) -> Verdict:
     """Why these pods, which were refused, can't go: quota first, then nodes."""
-    asks = asks_of(batches)
+    asks = amounts_of(batches)
     never = books.refusal(queue, asks, idle=True)
     if never is not None:
         return _never_within_quota(never, asks)
@@ -67,15 +63,25 @@ def refused(books: Books, room: Room, queue: str, batches: Sequence[Batch]) -> V
         return _capability(books, queue, now, asks)
     if any(asks[resource] > books.root.ceiling.get(resource, 0) for resource in now.left):
         # More than there is at all: what kind of node is missing says more than the sum does.
-        found = _never_fits(room, _by_shape(batches))
+        found = _never_fits(room, by_shape(batches))
         if found is not None:
             return found
     return _cluster(books, queue, now, asks)
 
 
+def held(asks: Amounts, gang: str, why: str) -> Verdict:
+    """It would fit but for what is kept for this gang."""
+    return Verdict(reason(Code.OTHERS_FIRST, asks=show(asks), gang=gang, why=why))
+
+
+def making_room(victims: Sequence[str], pods: int) -> Verdict:
+    """Its turn has come, and others are on their way out for it."""
+    return Verdict(reason(Code.MAKING_ROOM, victims=_list(sorted(victims)), pods=_pods(pods, 0)))
+
+
 def no_room(room: Room, batches: Sequence[Batch]) -> Verdict:
     """Why these pods, which have quota, have no nodes."""
-    counts = _by_shape(batches)
+    counts = by_shape(batches)
     never = _never_fits(room, counts)
     if never is not None:
         return never
@@ -181,8 +187,7 @@ def _not_together(room: Room, counts: Mapping[Shape, int]) -> Verdict:
     """Each kind of its pods fits by itself, all of them together don't."""
     placed = [room.place_some(shape, count) for shape, count in counts.items()]
     fit = sum(pods for placement in placed for _, pods in placement.nodes)
-    for placement in placed:
-        room.give_back(placement)
+    room.free_up(placed)
     each = "; ".join(f"{count} of {_each(shape)}" for shape, count in counts.items())
     resources = sorted({resource for shape in counts for resource in shape.amounts} - {PODS})
     matching = np.logical_or.reduce([room.matching(shape) for shape in counts])
@@ -213,13 +218,6 @@ def _ruled_out(cluster: Cluster, shape: Shape) -> str:
         parts.append(f"{others} for other causes")
     total = sum(groups.values())
     return f"of {total} node{'s' if total > 1 else ''}: {', '.join(parts)}"
-
-
-def _by_shape(batches: Iterable[Batch]) -> dict[Shape, int]:
-    counts: dict[Shape, int] = {}
-    for batch in batches:
-        counts[batch.shape] = counts.get(batch.shape, 0) + batch.count
-    return counts
 
 
 def _pods(count: int, whole: int) -> str:

@@ -37,14 +37,12 @@ class _Stock:
 
     def __init__(self, cluster: Cluster, shape: Shape) -> None:
         asks = {resource: amount for resource, amount in shape.request if amount > 0}
-        known = {cluster.rows[resource]: min(asks[resource], LARGEST) for resource in asks if resource in cluster.rows}
-        self.rows: Ints = np.array(list(known), dtype=np.int64).reshape(-1, 1)
-        self.asked: Ints = np.array(list(known.values()), dtype=np.int64).reshape(-1, 1)
+        self.rows, self.asked = _asked(cluster, shape)
         self.mask = cluster.matching(demand(shape))
-        if len(known) < len(asks) or any(amount > LARGEST for amount in asks.values()):
+        if len(self.rows) < len(asks) or any(amount > LARGEST for amount in asks.values()):
             self.mask = np.zeros_like(self.mask)  # a resource that no node has named, or more than there are numbers
         self.offers: Ints = cluster.offers[self.rows[:, 0]]
-        self.weights = 65535 / max(len(known), 1) / np.maximum(self.offers, 1)
+        self.weights = 65535 / max(len(self.rows), 1) / np.maximum(self.offers, 1)
         special = [row for resource, row in cluster.rows.items() if resource not in BASIC and resource not in asks]
         spared = np.minimum((cluster.offers[special] > 0).sum(axis=0, dtype=np.int64), 15)
         self.ranks: Ints = (spared << 56) + cluster.ranks()
@@ -79,6 +77,8 @@ class Room:
         self.cluster = cluster
         self._free = cluster.free()
         self._stocks: dict[Shape, _Stock] = {}
+        self._asked: dict[Shape, tuple[Ints, Ints]] = {}
+        self._cleared: dict[Shape, int] = {}
         self._log: list[Ints] = []
         """Slots whose free amounts changed, in order; stocks catch up when they are asked."""
 
@@ -90,6 +90,17 @@ class Room:
         """By slot: how many pods of this shape the node would take if nothing were on it."""
         stock = self._stock(shape)
         return stock.count(stock.offers, stock.mask)
+
+    def fits_cleared(self, shape: Shape) -> int:
+        """How many pods of this shape could be placed if no gang had pods on any node; never less than `fits`, later in
+        the same decision too."""
+        found = self._cleared.get(shape)
+        if found is None:
+            stock = self._stock(shape)
+            rows = stock.rows[:, 0]
+            then = np.maximum(self._free[rows], 0) + self.cluster.ours[rows]
+            found = self._cleared[shape] = int(stock.count(then, stock.mask).sum())
+        return found
 
     def matching(self, shape: Shape) -> Bools:
         """By slot: whether kube-scheduler's filters let such pods in, however full the node is."""
@@ -118,9 +129,7 @@ class Room:
         first, so that the largest whole nodes stay free. The hardest shape is placed first: the one with the
         largest share of an average node in one resource, then the one with the fewest nodes to go to.
         """
-        counts: dict[Shape, int] = {}
-        for batch in batches:
-            counts[batch.shape] = counts.get(batch.shape, 0) + batch.count
+        counts = by_shape(batches)
         if any(self.fits(shape) < count for shape, count in counts.items()):
             return None
         taken: dict[Shape, tuple[Ints, Ints]] = {}
@@ -141,10 +150,46 @@ class Room:
             return Placement(shape, ())
         return self._placement(shape, *self._take(shape, count))
 
-    def give_back(self, placement: Placement) -> None:
-        """Undoes a placement that this room has made."""
-        slots = np.array([self.cluster.slots[name] for name, _ in placement.nodes], dtype=np.int64)
-        self._add(placement.shape, slots, np.array([count for _, count in placement.nodes], dtype=np.int64))
+    def free_up(self, placements: Iterable[Placement]) -> None:
+        """As if these pods were gone, or had never been placed; a node that isn't known has nothing to free."""
+        self._shift(placements, 1)
+
+    def use_up(self, placements: Iterable[Placement]) -> None:
+        """As if these pods were there, whether or not there is room: what is free may fall below zero."""
+        self._shift(placements, -1)
+
+    def _shift(self, placements: Iterable[Placement], sign: int) -> None:
+        for placement in placements:
+            known = [(self.cluster.slots[name], count) for name, count in placement.nodes if name in self.cluster.slots]
+            if known:
+                slots, counts = np.array(known, dtype=np.int64).T
+                self._add(placement.shape, slots, sign * counts)
+
+    def ahead(self, batches: Sequence[Batch]) -> tuple[Placement, ...] | None:
+        """Where these pods would go once gangs end, on the nodes with the least to clear; None if nowhere even then.
+
+        Takes that room, some of which is in use still. Pod by pod, the cheapest first: what has to be cleared for it,
+        as a share of the node in the resource that lacks most.
+        """
+        taken: list[Placement] = []
+        ours = self.cluster.ours
+        for shape in self._hardest_first(by_shape(batches)):
+            want = by_shape(batches)[shape]
+            stock = self._stock(shape)
+            then = self._free[stock.rows[:, 0]] + ours[stock.rows[:, 0]]
+            fits = np.minimum(stock.count(then, stock.mask), want)
+            if int(fits.sum()) < want:
+                self.free_up(taken)
+                return None
+            slots = np.repeat(np.arange(len(fits)), fits)
+            turn = np.arange(len(slots)) - np.repeat(np.cumsum(fits) - fits, fits) + 1
+            now = self._free[stock.rows[:, 0]][:, slots]
+            lacks = (turn * stock.asked - now) / np.maximum(stock.offers[:, slots], 1)
+            order = np.lexsort((self.cluster.ranks()[slots], turn, lacks.max(axis=0, initial=0.0)))[:want]
+            chosen, counts = np.unique(slots[order], return_counts=True)
+            self._add(shape, chosen, -counts)
+            taken.append(self._placement(shape, chosen, counts))
+        return tuple(taken)
 
     def _stock(self, shape: Shape) -> _Stock:
         """The shape's numbers, up to date."""
@@ -178,9 +223,16 @@ class Room:
 
     def _add(self, shape: Shape, slots: Ints, pods: Ints) -> None:
         """Gives room for so many pods back to each slot; negative: takes it."""
-        stock = self._stocks[shape]
-        self._free[stock.rows, slots] += pods * stock.asked
+        rows, asked = self._costs(shape)
+        self._free[rows, slots] += pods * asked
         self._log.append(slots)
+
+    def _costs(self, shape: Shape) -> tuple[Ints, Ints]:
+        """Rows and amounts of what a pod of this shape asks for, without working out where it would fit."""
+        found = self._asked.get(shape)
+        if found is None:
+            found = self._asked[shape] = _asked(self.cluster, shape)
+        return found
 
     def _hardest_first(self, counts: dict[Shape, int]) -> list[Shape]:
         if len(counts) == 1:
@@ -215,3 +267,22 @@ class Room:
                 want -= hand[-1][1]
             dealt.append(Placement(batch.shape, tuple(hand)))
         return tuple(dealt)
+
+
+def _asked(cluster: Cluster, shape: Shape) -> tuple[Ints, Ints]:
+    """(rows, amounts) of what such a pod asks for, each as a column, of resources that some node or pod has named."""
+    asks = {
+        cluster.rows[resource]: min(amount, LARGEST)
+        for resource, amount in shape.request
+        if amount > 0 and resource in cluster.rows
+    }
+    rows = np.array(list(asks), dtype=np.int64).reshape(-1, 1)
+    return rows, np.array(list(asks.values()), dtype=np.int64).reshape(-1, 1)
+
+
+def by_shape(batches: Iterable[Batch]) -> dict[Shape, int]:
+    """How many pods of each shape."""
+    counts: dict[Shape, int] = {}
+    for batch in batches:
+        counts[batch.shape] = counts.get(batch.shape, 0) + batch.count
+    return counts

@@ -117,7 +117,7 @@ def test_what_is_given_back_can_be_taken_again() -> None:
     one, two = shape(cpu=1), shape(cpu=2)
     taken = room.place_some(one, 5)
     assert (room.fits(one), room.fits(two)) == (0, 0)
-    room.give_back(taken)
+    room.free_up((taken,))
     assert (room.fits(one), room.fits(two)) == (5, 2)
 
 
@@ -182,7 +182,7 @@ def test_numbers_stay_right_while_pods_come_and_go(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 12))):
         back: bool = data.draw(st.booleans())
         if standing and back:
-            room.give_back(standing.pop(data.draw(st.integers(0, len(standing) - 1))))
+            room.free_up((standing.pop(data.draw(st.integers(0, len(standing) - 1))),))
         else:
             some = room.place_some(data.draw(st.sampled_from(kinds)), data.draw(st.integers(1, 6)))
             standing.extend([some] if some.nodes else [])

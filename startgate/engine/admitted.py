@@ -1,0 +1,90 @@
+"""What was admitted before has its room first: pods past the gate without a node, slots, gangs that have gathered.
+
+They come before any waiting gang, in turn. What always holds: nothing here is decided anew, except that a gang which
+has gathered goes through only below its ceilings, and a replacement only where quota has room for it and for the pod
+that still leaves.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from startgate.engine import explain
+from startgate.engine.draft import Drafts, Trial, count_of, plain, some
+from startgate.engine.explain import Verdict
+from startgate.engine.ground import Ground, negative
+from startgate.engine.observe import amounts_of
+from startgate.engine.world import Batch, Claim, ClaimKind
+from startgate.model.pods import Shape
+from startgate.model.resources import Amounts, add, subtract
+
+ONE_BY_ONE: Final = frozenset({ClaimKind.FOLLOW, ClaimKind.REPLACE})
+"""Pods of a gang that has started: there is nothing to split, so nothing is reserved for them."""
+
+
+class Admitted:
+    """Places all claims of a world, in `run`."""
+
+    def __init__(self, ground: Ground, drafts: Drafts) -> None:
+        self._ground = ground
+        self._drafts = drafts
+        self.reserved: dict[str, Amounts] = {}
+        """By queue: in the books, for pods that don't go now."""
+        self.adrift: list[Batch] = []
+        """Released pods without a place even on paper: they take the next room that comes up."""
+
+    def run(self, claims: Iterable[Claim]) -> None:
+        """First what kube-scheduler has in hand already, then the others in turn."""
+        in_turn = sorted(claims, key=lambda each: (-each.priority, each.since, each.gang))
+        released: dict[Shape, int] = {}
+        for claim in in_turn:
+            if claim.kind is ClaimKind.BIND:
+                for batch in claim.batches:
+                    released[batch.shape] = released.get(batch.shape, 0) + batch.count
+        for shape, count in released.items():
+            placed = count_of(self._ground.room.place_some(shape, count))
+            if placed < count:
+                self.adrift.append(Batch(shape, count - placed))
+        for claim in in_turn:
+            if claim.kind is ClaimKind.REPLACE:
+                self._replace(claim)
+            elif claim.kind is not ClaimKind.BIND:
+                self._place(claim)
+
+    def _replace(self, claim: Claim) -> None:
+        batches = some(claim.batches)
+        asks = {"asks": plain(amounts_of(batches))}
+        placements = self._drafts.extras(claim.queue, batches)
+        if not self._drafts.add(claim.gang, claim.kind, placements, asks):
+            self._drafts.stays.append(
+                (claim.gang, tuple(Trial(claim.queue, (Batch(each.shape, 1),)) for each in batches[:1]))
+            )
+
+    def _place(self, claim: Claim) -> None:
+        batches = some(claim.batches)
+        asks, room = amounts_of(batches), self._ground.room
+        gone: tuple[Batch, ...] = ()
+        if claim.kind is ClaimKind.GATHER:
+            verdict = self._above_a_ceiling(claim, batches)
+            placements = room.place(batches) if verdict is None else None
+            if placements is None:
+                self._drafts.stays.append((claim.gang, verdict or explain.no_room(room, batches)))
+            else:
+                gone = self._drafts.add(claim.gang, claim.kind, placements, {"asks": plain(asks)})
+        else:
+            placed = [room.place_some(batch.shape, batch.count) for batch in batches]
+            if claim.kind is ClaimKind.FOLLOW:
+                gone = self._drafts.add(claim.gang, claim.kind, placed, {"asks": plain(asks)})
+                if not gone:
+                    self._drafts.stays.append((claim.gang, explain.no_room(room, batches)))
+        self.reserved[claim.queue] = add(self.reserved.get(claim.queue, {}), subtract(asks, amounts_of(gone)))
+
+    def _above_a_ceiling(self, claim: Claim, batches: tuple[Batch, ...]) -> Verdict | None:
+        """Whether a gang that has gathered may go by quota: its pods may ask for more than the template did by which
+        its turn came (a LimitRange has filled in), and its queue may be another one by now."""
+        books, asks = self._ground.books, amounts_of(batches)
+        books.take(claim.queue, negative(asks))
+        refusal = books.refusal(claim.queue, asks)
+        over = refusal is not None and refusal.level is not books.root  # nodes may be lost: it has its room, or not
+        verdict = explain.refused(books, self._ground.room, claim.queue, batches) if over else None
+        books.take(claim.queue, asks)
+        return verdict

@@ -1,0 +1,163 @@
+"""The plan in the making: who goes and who stays, before it is known what the rest of the decision leaves.
+
+What always holds: a gang has one Go at most, to which pods that come along later are added; where pods are placed here,
+their quota and room are taken from the ground.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from startgate.engine.explain import Verdict
+from startgate.engine.ground import Ground
+from startgate.engine.observe import amounts_of
+from startgate.engine.world import Batch, ClaimKind, Go, Placement
+from startgate.model.pods import Shape
+from startgate.model.resources import Amounts
+
+
+class Trial(NamedTuple):
+    """A queue and the pods that would have to go together: equal trials have equal answers."""
+
+    queue: str
+    batches: tuple[Batch, ...]
+
+
+class Draft(msgspec.Struct):
+    """A Go, before it is known whether it is tight."""
+
+    gang: str
+    kind: ClaimKind | None
+    placements: tuple[Placement, ...]
+    batches: tuple[Batch, ...]
+    numbers: dict[str, str]
+
+
+class Drafts:
+    """What is decided so far."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._drafts: list[Draft] = []
+        self._joining: dict[str, Draft] = {}
+        self.stays: list[tuple[str, Verdict | tuple[Trial, ...]]] = []
+        """With the answer, or with all that was tried and will have to be explained."""
+
+    def add(
+        self, gang: str, kind: ClaimKind | None, placements: Iterable[Placement], numbers: dict[str, str]
+    ) -> tuple[Batch, ...]:
+        """Notes who goes; nothing where nobody does."""
+        placed = tuple(placement for placement in placements if placement.nodes)
+        batches = batches_of(placed)
+        before = self._joining.get(gang) if kind is None else None
+        if before is not None:
+            before.placements += placed
+            before.batches += batches
+        elif batches:
+            draft = Draft(gang, kind, placed, batches, numbers)
+            self._drafts.append(draft)
+            if kind is None:
+                self._joining[gang] = draft
+        return batches
+
+    def extras(self, queue: str, batches: Iterable[Batch]) -> list[Placement]:
+        """Places as many of these pods as quota and nodes have room for."""
+        placements = []
+        for batch in batches:
+            most = self._ground.books.times(queue, batch.shape.amounts, batch.count)
+            placement = self._ground.room.place_some(batch.shape, most)
+            if placement.nodes:
+                self._ground.take(queue, amounts_of(batches_of((placement,))))
+                placements.append(placement)
+        return placements
+
+    def numbers(self, queue: str, batches: tuple[Batch, ...], asks: Amounts) -> dict[str, str]:
+        """For the audit log: what the rule saw, in plain integers (cpu in milli-units).
+
+        `asks`; for each level from the queue up, `level NAME` (and `cluster`, the root), in those resources in which
+        it has a ceiling: what it was charged from within, its guarantee and its ceiling, as 2000/0/64000, before this
+        gang; `fits`: by batch of the minimum, how many such pods the nodes could take, before this gang.
+        """
+        ground = self._ground
+        fits = ",".join([str(ground.room.fits(batch.shape)) for batch in batches])
+        numbers = {"asks": plain(asks), "fits": fits}
+        for level in ground.books.level(queue).path():
+            inner, floor, ceiling = level.inner, level.floor, level.ceiling
+            numbers[f"level {level.name}" if level.parent is not None else "cluster"] = " ".join(
+                [
+                    f"{each}={inner.get(each, 0)}/{floor.get(each, 0)}/{ceiling[each]}"
+                    for each in asks
+                    if each in ceiling
+                ]
+            )
+        return numbers
+
+    def finish(self, rivals: Sequence[Batch], one_by_one: frozenset[ClaimKind]) -> tuple[Go, ...]:
+        """All who go, with whether somebody else could take their room: to be asked when all of the plan is placed."""
+        slack = _Slack(self._ground, rivals)
+        return tuple(
+            Go(
+                gang=draft.gang,
+                kind=draft.kind,
+                placements=draft.placements,
+                count=sum(batch.count for batch in draft.batches),
+                tight=draft.kind not in one_by_one and slack.is_tight(draft.batches),
+                numbers=draft.numbers,
+            )
+            for draft in self._drafts
+        )
+
+
+class _Slack:
+    """Whether somebody else could take a gang's place and leave it none (design: "Reserve, where it can matter").
+
+    Counted when the whole plan has its room: what is left for pods of this kind, less what released pods without a
+    place and other people's pending pods could take of it, must be as much again as the gang.
+    """
+
+    def __init__(self, ground: Ground, rivals: Iterable[Batch]) -> None:
+        self._room = ground.room
+        self._left: dict[Shape, int] = {}
+        self._rivals: dict[tuple[tuple[str, int], ...], int] = {}
+        for rival in rivals:
+            request = rival.shape.request
+            self._rivals[request] = self._rivals.get(request, 0) + rival.count
+
+    def is_tight(self, batches: tuple[Batch, ...]) -> bool:
+        """A gang of one pod never is: there is nothing to split, it is bound or it stays pending."""
+        count = sum(batch.count for batch in batches)
+        return count > 1 and any(self._left_for(batch.shape) < count for batch in batches)
+
+    def _left_for(self, shape: Shape) -> int:
+        left = self._left.get(shape)
+        if left is None:
+            taken = sum(_displaced(shape, request) * count for request, count in self._rivals.items())
+            left = self._left[shape] = self._room.fits(shape) - taken
+        return left
+
+
+def _displaced(shape: Shape, request: tuple[tuple[str, int], ...]) -> int:
+    """How many pods of this shape one pod with this request can cost the node that it lands on, at most."""
+    asked = shape.amounts
+    return max((-(-amount // asked[each]) for each, amount in request if asked.get(each, 0) > 0), default=0)
+
+
+def some(batches: Iterable[Batch]) -> tuple[Batch, ...]:
+    """Those that aren't empty."""
+    return tuple(batch for batch in batches if batch.count > 0)
+
+
+def count_of(placement: Placement) -> int:
+    """How many pods it has a place for."""
+    return sum(count for _, count in placement.nodes)
+
+
+def batches_of(placements: Iterable[Placement]) -> tuple[Batch, ...]:
+    """The pods that have a place."""
+    return tuple(Batch(placement.shape, count_of(placement)) for placement in placements if placement.nodes)
+
+
+def plain(amounts: Amounts) -> str:
+    """As the audit log has them: resource=integer."""
+    return " ".join(f"{resource}={count}" for resource, count in amounts.items())

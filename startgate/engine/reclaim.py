@@ -1,0 +1,291 @@
+"""Who gives way for whom: reclaim between queues, preemption within one. By whole gangs, and only with proof.
+
+Design: "Reclaim" and "Preemption in a queue". What always holds:
+
+* Nothing gives way unless the claimant then fits, on nodes and within quota: proved on the ground itself, without
+  those who would go; and none of them could stay.
+* Between queues the two branches below their lowest common ancestor are compared: the claimant's stays within its line,
+  the victim's is above its own in something that is asked for. The last of its gangs may take it below only if the
+  claimant's share is then less than its own was before, so two queues can't take the same room in turn.
+* What goes keeps its quota and room in the books until its pods are gone; what it frees is held for the claimant.
+* The same ground gives the same answer.
+"""
+
+import heapq
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from startgate.engine.fair import Seat
+from startgate.engine.fit import by_shape
+from startgate.engine.ground import Ground, Hold, Unit
+from startgate.engine.world import Evict, Holder, Placement, Rule, Waiting
+from startgate.model.quantity import format_amount
+from startgate.model.reasons import Code, Reason, reason
+from startgate.model.resources import PODS, Amounts, show, subtract
+
+LINES: Final = {Rule.GUARANTEE: "guarantee", Rule.DESERVED: "deserved share"}
+
+
+class Found(NamedTuple):
+    """A way to make room for a claimant."""
+
+    hold: Hold
+    evictions: tuple[Evict, ...]
+    pods: int
+    """How many pods go."""
+    queues: frozenset[str]
+    """Whose they are."""
+
+
+class _Case(NamedTuple):
+    """Why one unit may be taken: what was compared, at that moment."""
+
+    rule: Rule
+    mine: Seat | None
+    theirs: Seat | None
+    above: tuple[str, ...]
+    """The resources in which the victim's branch is above its line."""
+    used: tuple[Amounts, Amounts]
+    """What the two branches had in use then."""
+
+
+class Reclaim:
+    """Looks for those who give way, for one claimant after the other."""
+
+    def __init__(self, ground: Ground, holders: tuple[Holder, ...]) -> None:
+        self._ground = ground
+        self._holders = holders
+        self._by_queue: dict[str, list[Unit]] | None = None
+        self._gone: set[tuple[str, int]] = set()
+        """(gang, surplus number) of what has been told to go in this decision."""
+
+    def find(self, gang: Waiting, asks: Amounts) -> Found | None:
+        """Room for the gang's minimum from those who may have to give way; None, with nothing changed, if that is not
+        enough. Else they count as going, and the claimant's quota and room as taken."""
+        if any(self._ground.room.fits_cleared(shape) < count for shape, count in by_shape(gang.minimum).items()):
+            return None
+        self._ground.look_ahead()
+        for rules in self._ways(gang, asks):
+            search = _Search(self._ground, gang, asks, rules)
+            chosen = search.run(self._in_turn(gang, asks, rules))
+            if chosen:
+                return self._settle(gang, asks, chosen)
+        return None
+
+    def _ways(self, gang: Waiting, asks: Amounts) -> Iterator[frozenset[Rule]]:
+        """The rules in the order in which they are tried."""
+        shares = self._ground.shares
+        lines = [
+            rule
+            for rule in (Rule.GUARANTEE, Rule.DESERVED)
+            if any(shares.within(seat, asks, rule) for seat in shares.seat(gang.queue).path() if seat.parent)
+        ]
+        for rule in lines:
+            yield frozenset({rule})
+        if gang.preempts and any(unit.holder.priority < gang.priority for unit in self._units().get(gang.queue, ())):
+            yield frozenset({Rule.PRIORITY})
+            if lines:
+                yield frozenset({lines[-1], Rule.PRIORITY})
+
+    def _units(self) -> dict[str, list[Unit]]:
+        """By queue, in the order in which they would go."""
+        if self._by_queue is None:
+            self._by_queue = {}
+            for holder in self._holders:
+                if holder.takeable:
+                    self._by_queue.setdefault(holder.queue, []).extend(_units(holder))
+            for units in self._by_queue.values():
+                units.sort(key=_turn)
+        return self._by_queue
+
+    def _in_turn(self, gang: Waiting, asks: Amounts, rules: frozenset[Rule]) -> Iterator[Unit]:
+        """All that might be taken by these rules, lowest priority first, then the youngest."""
+        piles = []
+        for queue, units in self._units().items():
+            same = queue == gang.queue
+            if (same and Rule.PRIORITY in rules) or (not same and rules != {Rule.PRIORITY}):
+                piles.append(units)
+        for unit in heapq.merge(*piles, key=_turn):
+            if (unit.holder.gang, 0) not in self._gone and (unit.holder.gang, unit.surplus) not in self._gone:
+                yield unit
+
+    def _settle(self, gang: Waiting, asks: Amounts, chosen: "dict[Unit, _Case]") -> Found:
+        """They are off the ground for the proof, and stay so as one looks ahead: takes the claimant's room."""
+        ground = self._ground
+        placements = ground.place(gang.queue, gang.minimum, asks)
+        assert placements is not None
+        evictions = self._evictions(gang, asks, chosen)
+        for unit in chosen:
+            ground.leave(unit)
+            self._gone.add((unit.holder.gang, unit.surplus))
+        ground.take(gang.queue, asks)
+        hold = Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements)
+        queues = frozenset(unit.holder.queue for unit in chosen)
+        return Found(hold, evictions, sum(unit.pods for unit in chosen), queues)
+
+    def _evictions(self, gang: Waiting, asks: Amounts, chosen: "dict[Unit, _Case]") -> tuple[Evict, ...]:
+        """One for each victim: whole, or so many of its surplus."""
+        made: dict[str, Evict] = {}
+        for unit, case in chosen.items():
+            before = made.get(unit.holder.gang)
+            pods = 0 if unit.surplus == 0 or (before and before.pods == 0) else unit.surplus
+            made[unit.holder.gang] = Evict(
+                gang=unit.holder.gang,
+                claimant=gang.gang,
+                rule=case.rule,
+                pods=max(pods, before.pods) if before and pods else pods,
+                reason=_reason(gang, unit, case),
+                numbers=_numbers(asks, case),
+            )
+        return tuple(made.values())
+
+
+class _Search:
+    """One try by some rules: takes one after another off the ground until the claimant fits, then spares whom it can."""
+
+    def __init__(self, ground: Ground, gang: Waiting, asks: Amounts, rules: frozenset[Rule]) -> None:
+        self._ground = ground
+        self._gang = gang
+        self._asks = asks
+        self._rules = rules
+        self._line = next((rule for rule in (Rule.GUARANTEE, Rule.DESERVED) if rule in rules), None)
+        self._taken: dict[Unit, _Case] = {}
+
+    def run(self, candidates: Iterator[Unit]) -> dict[Unit, _Case]:
+        """Those who have to go, off the ground; empty, with all on it, where it can't be done."""
+        check_at = 1
+        for unit in candidates:
+            case = self._case(unit)
+            if case is None:
+                continue
+            self._ground.remove((unit,))
+            self._taken[unit] = case
+            if len(self._taken) >= check_at:
+                if self._fits():
+                    self._spare(list(self._taken))
+                    return self._taken
+                check_at *= 2
+        if self._taken and self._fits():
+            self._spare(list(self._taken))
+            return self._taken
+        self._ground.restore(self._taken)
+        return {}
+
+    def _fits(self) -> bool:
+        return self._ground.fits(self._gang.queue, self._gang.minimum, self._asks)
+
+    def _spare(self, units: list[Unit]) -> None:
+        """Puts back all that needn't go, those first who would go last. With fewer gone it never fits better, so
+        what is needed once stays needed."""
+        self._ground.restore(units)
+        if self._fits():
+            for unit in units:
+                del self._taken[unit]
+            return
+        self._ground.remove(units)
+        if len(units) > 1:
+            middle = len(units) // 2
+            self._spare(units[middle:])
+            self._spare(units[:middle])
+
+    def _case(self, unit: Unit) -> _Case | None:
+        """Whether this one may be taken now, those before it being gone."""
+        holder = unit.holder
+        if Rule.PRIORITY in self._rules and holder.queue == self._gang.queue:
+            return _Case(Rule.PRIORITY, None, None, (), ({}, {})) if holder.priority < self._gang.priority else None
+        shares, line = self._ground.shares, self._line
+        pair = shares.branches(self._gang.queue, holder.queue)
+        if line is None or pair is None:
+            return None
+        mine, theirs = pair
+        if not shares.within(mine, self._asks, line):
+            return None
+        above = frozenset(shares.above(theirs, shares.claimed(mine, self._asks, line), line))
+        if not above or above.isdisjoint(unit.charge) or not self._may_give(shares.seat(holder.queue), theirs, above):
+            return None
+        if self._falls_below(theirs, unit, above, line) and not (shares.share(mine, self._asks) < shares.share(theirs)):
+            return None
+        return _Case(line, mine, theirs, tuple(sorted(above)), (dict(mine.use), dict(theirs.use)))
+
+    def _may_give(self, seat: Seat, branch: Seat, above: frozenset[str]) -> bool:
+        """All queues from the branch down are reclaimable; and below the branch, where some are above their line, only
+        those."""
+        line = self._line
+        assert line is not None
+        for each in seat.path():
+            if not each.reclaimable:
+                return False
+            if each is branch:
+                return True
+            parent = each.parent
+            assert parent is not None
+            over = [other for other in parent.children if self._ground.shares.above(other, above, line)]
+            if over and each not in over:
+                return False
+        return False
+
+    def _falls_below(self, branch: Seat, unit: Unit, above: frozenset[str], line: Rule) -> bool:
+        kept = _kept(branch, line)
+        return any(branch.use.get(each, 0) - unit.charge.get(each, 0) < kept.get(each, 0) for each in above)
+
+
+def _kept(seat: Seat, line: Rule) -> Amounts:
+    return seat.floor if line is Rule.GUARANTEE else seat.deserved
+
+
+def _units(holder: Holder) -> Iterator[Unit]:
+    rest, pods = dict(holder.charge), holder.pods
+    for number, placement in enumerate(holder.surplus, 1):
+        rest = subtract(rest, placement.shape.amounts)
+        pods = _without(pods, placement)
+        yield Unit(holder=holder, surplus=number, charge=placement.shape.amounts, placements=(placement,), pods=1)
+    count = sum(number for placement in pods for _, number in placement.nodes)
+    yield Unit(holder=holder, surplus=0, charge=rest, placements=pods, pods=count)
+
+
+def _without(pods: tuple[Placement, ...], one: Placement) -> tuple[Placement, ...]:
+    """These pods but for one."""
+    node = one.nodes[0][0]
+    left = []
+    for placement in pods:
+        if placement.shape is one.shape:
+            nodes = tuple((name, count - (name == node)) for name, count in placement.nodes)
+            left.append(Placement(placement.shape, tuple(each for each in nodes if each[1])))
+        else:
+            left.append(placement)
+    return tuple(left)
+
+
+def _turn(unit: Unit) -> tuple[bool, int, float, str, int]:
+    """Surplus before whole gangs; lowest priority first, then the youngest."""
+    holder = unit.holder
+    return unit.surplus == 0, holder.priority, -holder.since, holder.gang, unit.surplus
+
+
+def _reason(gang: Waiting, unit: Unit, case: _Case) -> Reason:
+    if case.mine is None or case.theirs is None:
+        return reason(Code.PREEMPTED, gang=gang.gang, priority=gang.priority, own=unit.holder.priority)
+    kept = _kept(case.theirs, case.rule)
+    named = [each for each in case.above if each != PODS] or list(case.above)
+    numbers = ", ".join(
+        f"{format_amount(each, case.used[1].get(each, 0))} of {show({each: kept.get(each, 0)})}" for each in named
+    )
+    return reason(
+        Code.RECLAIMED,
+        gang=gang.gang,
+        queue=gang.queue,
+        line=LINES[case.rule],
+        above=f"queue {case.theirs.name}",
+        numbers=numbers,
+    )
+
+
+def _numbers(asks: Amounts, case: _Case) -> dict[str, str]:
+    """For the audit log, in plain integers: both branches, use/line in what was asked for, before the victim went."""
+    seen = {"rule": str(case.rule), "asks": " ".join(f"{each}={count}" for each, count in asks.items())}
+    branches = (("claimant", case.mine, case.used[0]), ("victim", case.theirs, case.used[1]))
+    for what, seat, used in branches:
+        if seat is not None:
+            kept = _kept(seat, case.rule)
+            seen[f"{what} {seat.name}"] = " ".join(f"{each}={used.get(each, 0)}/{kept.get(each, 0)}" for each in asks)
+    return seen
