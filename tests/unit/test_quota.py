@@ -15,8 +15,8 @@ UNHURRIED = settings(deadline=None)  # the machine may be busy with other things
 CPUS = {"cpu": 9000}
 
 
-def queue(parent: str = "", *, cap: Any = None, floor: Any = None, stopped: bool = False) -> QueueSpec:
-    return QueueSpec(parent=parent, capability=cap or {}, guarantee=floor or {}, stopped=stopped)
+def queue(parent: str = "", *, cap: Any = None, floor: Any = None, due: Any = None, stopped: bool = False) -> QueueSpec:
+    return QueueSpec(parent=parent, capability=cap or {}, guarantee=floor or {}, deserved=due or {}, stopped=stopped)
 
 
 def family() -> dict[str, QueueSpec]:
@@ -169,6 +169,92 @@ def test_guarantees_that_cannot_all_be_kept_are_said() -> None:
     assert books.refusal("a", {"cpu": 2000}) is None
     assert books.refusal("b", {"cpu": 2000}) is None
     assert books.refusal("a", {"cpu": 2001}) is not None
+
+
+def test_deserved_that_cannot_hold_is_said() -> None:
+    queues = {
+        "low": queue(floor={"cpu": 2}, due={"cpu": 1}),
+        "raised": queue(due={"cpu": 1}),
+        "child": queue("raised", floor={"cpu": 2}),
+        "high": queue(cap={"cpu": 3}, due={"cpu": "3500m"}),
+        "fine": queue(cap={"cpu": 3}, floor={"cpu": 3}, due={"cpu": 3}),
+    }
+    assert Books(queues, {"cpu": 100_000}).problems == {
+        "low": ["its deserved is 1 cpu, below its guarantee of 2 cpu; it counts as 2 cpu"],
+        "raised": ["its deserved is 1 cpu, below its guarantee of 2 cpu; it counts as 2 cpu"],
+        "child": [],
+        "high": ["its deserved is 3500m cpu, above its capability of 3 cpu; it counts as 3 cpu"],
+        "fine": [],
+    }
+
+
+def test_deserved_of_children_beyond_what_the_parent_can_have_is_said() -> None:
+    queues = {
+        "p": queue(due={"cpu": 4, GPU: 2}),
+        "mid": queue("p", cap={"cpu": 5}),
+        "a": queue("mid", due={"cpu": 3, GPU: 1}),
+        "b": queue("mid", due={"cpu": 3, GPU: 1}),
+        "c": queue("mid", cap={"cpu": 0}, due={"cpu": 3}),
+    }
+    books = Books(queues, {"cpu": 100_000, GPU: 8})
+    assert books.problems["p"] == ["the deserved of its children add up to 6 cpu, above its own of 4 cpu"]
+    assert books.problems["mid"] == ["the deserved of its children add up to 6 cpu, above its capability of 5 cpu"]
+    assert books.problems["a"] == books.problems["b"] == []
+
+
+def test_deserved_beyond_the_cluster_is_said_to_each_who_has_a_part_in_it() -> None:
+    queues = {
+        "p": queue(due={"cpu": 4}),
+        "a": queue("p", due={"cpu": 4}),
+        "b": queue(due={GPU: 1}),
+        "c": queue(),
+        "d": queue("c", due={"cpu": 2, GPU: 0}),
+    }
+    said = "all that is given as deserved is 6 cpu and the cluster has 5 cpu: not all of them can have it at once"
+    assert Books(queues, {"cpu": 5000, GPU: 1}).problems == {"p": [said], "a": [said], "b": [], "c": [], "d": [said]}
+    assert not any(Books(queues, {"cpu": 6000, GPU: 1}).problems.values())
+
+
+def test_a_capability_above_that_of_a_parent_is_said_and_the_lowest_holds() -> None:
+    queues = {
+        "p": queue(cap={"cpu": 2}),
+        "mid": queue("p"),
+        "q": queue("mid", cap={"cpu": 3, GPU: 9999}),
+        "r": queue("mid", cap={"cpu": 2}),
+    }
+    books = Books(queues, {"cpu": 100_000, GPU: 1})
+    assert books.problems["q"] == ["its capability is 3 cpu, above that of p, 2 cpu, which holds"]
+    assert books.problems["r"] == []
+    assert books.headroom("q") == {"cpu": 2000, GPU: 1}
+
+
+@pytest.mark.parametrize("bad", ["lots", "-1"])
+def test_a_deserved_or_a_weight_in_doubt_counts_as_left_out(bad: str) -> None:
+    books = Books({"q": QueueSpec(deserved={"cpu": bad, GPU: "0"}, weight=0)}, CPUS)
+    assert (books.level("q").given, books.level("q").weight) == ({GPU: 0}, 1)
+    assert len(books.problems["q"]) == 2
+
+
+def test_what_a_level_says_of_its_queue() -> None:
+    books = Books({"q": QueueSpec(weight=3, reclaimable=False, deserved={"cpu": "1500m"})}, CPUS)
+    level = books.level("q")
+    assert (level.weight, level.reclaimable, level.given) == (3, False, {"cpu": 1500})
+    unknown = books.level("unknown")
+    assert (unknown.weight, unknown.reclaimable, unknown.given) == (1, True, {})
+
+
+def test_a_very_deep_tree_stops_nobody() -> None:
+    """Whoever may write queues can nest them deeper than Python would recurse."""
+    deep = 3000
+    queues = {
+        "q0": queue(),
+        **{f"q{i}": queue(f"q{i - 1}", floor={"cpu": 1}) for i in range(1, deep)},
+        "other": queue(),
+    }
+    books = Books(queues, CPUS)
+    books.take(f"q{deep - 1}", {"cpu": 2000})
+    assert books.use(books.level("q0")) == {"cpu": 2000}
+    assert books.headroom("other") == {"cpu": 7000}
 
 
 NAMES = ["a", "b", "c", "d", "e"]
