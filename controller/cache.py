@@ -8,8 +8,9 @@ phases or of what will be decided.
 
 from collections.abc import Callable, Iterable
 
+from controller.unlabelled import Unlabelled
 from startgate.engine.cluster import Cluster
-from startgate.engine.observe import template_shape
+from startgate.engine.observe import template_preempts, template_shape
 from startgate.kube.client import Client
 from startgate.kube.kinds import GANGS, JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, QUEUES
 from startgate.kube.reflector import Reflector
@@ -32,14 +33,19 @@ class Group:
         self.name = name
         self.job: Job | None = None
         self.pods: dict[str, Pod] = {}
-        self._template: tuple[Job, Shape] | None = None
+        self._template: tuple[Job, Shape, bool] | None = None
 
-    def template(self, classes: Iterable[PriorityClass]) -> Shape:
-        """The shape of the Job's pods; worked out once for each version of the Job. Raises QuantityError."""
-        assert self.job is not None
-        if self._template is None or self._template[0] is not self.job:
-            self._template = (self.job, template_shape(self.job, {each.metadata.name: each for each in classes}))
-        return self._template[1]
+    def template(self, classes: Iterable[PriorityClass]) -> tuple[Shape, bool]:
+        """The shape of the Job's pods, and whether they preempt. Raises QuantityError.
+
+        Worked out once for each version of the Job.
+        """
+        job = self.job
+        assert job is not None
+        if self._template is None or self._template[0] is not job:
+            known = {each.metadata.name: each for each in classes}
+            self._template = (job, template_shape(job, known), template_preempts(job, known))
+        return self._template[1:]
 
     def forget_template(self) -> None:
         """What a PriorityClass is worth has changed."""
@@ -60,6 +66,7 @@ class Cache:
         """By the owner's uid."""
         self.others: dict[str, Pod] = {}
         """Pods that are not ours, have no node and stand at no gate: kube-scheduler may place them any moment."""
+        self.unlabelled = Unlabelled()
         self.ownerless: dict[str, Gang] = {}
         """By uid: Gangs whose owner was taken off (`kubectl delete --cascade=orphan`): nobody will collect them."""
         self._reserved: dict[str, str] = {}
@@ -136,6 +143,7 @@ class Cache:
             self.cluster.add_pod(pod.uid, place, pod.shape, ours=bool(pod.queue))
         else:
             self.cluster.remove_pod(pod.uid)
+        self.unlabelled.change(old, new)
         if new is not None and _outsider(new):
             self.others[pod.uid] = new
         else:

@@ -2,13 +2,11 @@
 
 The protocol of design §3. What always holds: the admission is in the Gang before the first gate opens (for a gang of
 one the patch that opens its gate is the record); an intent is in the audit log before the first write and its effect
-after the last; at most one flight per gang is under way; and a flight that ends early leaves only what the next cycle
-understands from the objects alone.
+after the last; and a flight that ends early leaves only what the next cycle understands from the objects alone.
 """
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -17,17 +15,16 @@ import msgspec
 
 from controller import statuses
 from controller.cache import Cache
-from controller.gangs import backing_off
 from controller.state import Flight, State
-from controller.writes import ChangedError, NotLeadingError, Writes, all_of
-from startgate.audit.journal import Journal, JournalError
-from startgate.audit.record import DONE, Decision, Record, Stage
+from controller.under_way import ACTS, UnderWay
+from controller.writes import Writes, all_of
+from startgate.audit.record import DONE, Decision, Record
 from startgate.engine.assign import assigned, chosen
-from startgate.engine.lifecycle import Do, back_off
+from startgate.engine.lifecycle import GAVE_WAY, Do, back_off, backing_off
 from startgate.engine.world import ClaimKind, Go
-from startgate.kube.errors import ApiError, KubeError
+from startgate.kube.errors import KubeError
 from startgate.model import names
-from startgate.model.gang import Admission, Phase
+from startgate.model.gang import Admission, Phase, Yielded
 from startgate.model.objects import rfc3339
 from startgate.model.pods import Pod
 from startgate.model.reasons import Code, reason
@@ -41,52 +38,23 @@ BINDINGS_SETTLE: Final = (0.03, 0.3)
 """Seconds, at least and at most, in which bindings come to light that kube-scheduler had decided on before it saw the
 reservation. In between: as long as the reservation itself took, since a binding is a write to the same API server."""
 
-RETRY_SECONDS: Final = 2.0
-"""After a refused write: until the gang is tried again."""
-
-
-ACTS: Final = {
-    Do.PARK: "suspending its Job",
-    Do.RESUME: "resuming its Job",
-    Do.PREPARE: "putting the label into its Job's template",
-    Do.UNMARK: "taking our mark off its Job",
-    Do.FORGET: "taking its admission back",
-}
-"""For the sentence about a write that was refused."""
-
 
 class Flights:
-    """Starts flights and knows those under way."""
+    """Acts on what was decided for one gang, and on what its lifecycle asks for."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        writes: Writes,
-        journal: Journal,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, cache: Cache, writes: Writes, under_way: UnderWay) -> None:
         self._cache = cache
         self._writes = writes
-        self._journal = journal
-        self._clock = clock
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.failed: BaseException | None = None
-        """Set where a flight ended by a mistake of ours, or by an audit log that can't be written: the program ends."""
-
-    async def close(self) -> None:
-        """Ends all flights where they are; what they leave is understood from the objects."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._under_way = under_way
+        self._clock = under_way.clock
 
     def go(self, state: State, go: Go) -> None:
         """Acts on a decision of the engine."""
         facts, now = state.facts, self._clock()
-        if state.flight:
+        if state.flight or now < state.retry_at:
             return
         if go.kind in (ClaimKind.FOLLOW, ClaimKind.REPLACE):
-            self._fly(state, Flight(state.phase, None), chosen(facts.gated, go), self._follow(state, go))
+            self._under_way.start(state, Flight(state.phase, None), self._follow(state, go), chosen(facts.gated, go))
         elif go.kind is ClaimKind.GATHER:
             assert state.admission is not None
             admission = Admission(id=state.admission.id, at=rfc3339(now), slots=state.admission.slots)
@@ -94,7 +62,7 @@ class Flights:
         elif facts.suspended_by:
             admission = Admission(id=uuid.uuid4().hex, at=rfc3339(now), slots=go.count, gathering=True)
             why = reason(Code.GATHERING, have=facts.members, want=go.count)
-            self._fly(state, Flight(Phase.GATHERING, why, admission), (), self._resume(state, go))
+            self._under_way.start(state, Flight(Phase.GATHERING, why, admission), self._resume(state, go))
         else:
             joined = state.admission.slots if state.admission else 0
             admission = Admission(id=uuid.uuid4().hex, at=rfc3339(now), slots=joined + go.count)
@@ -122,7 +90,9 @@ class Flights:
             case Do.FORGET:
                 work = self._forget(state)
         if work is not None:
-            self._fly(state, Flight(phase, why, admission), (), work)
+            flight = Flight(phase, why, admission)
+            flight.leaves = state.standing.do is Do.PARK
+            self._under_way.start(state, flight, work)
 
     def note_end(self, state: State) -> None:
         """Puts on record, once, that an admitted gang has ended: its quota is free as its pods go."""
@@ -130,62 +100,14 @@ class Flights:
         if state.ended or known or state.admission is None:
             return
         state.ended = True
-        self._write(state, Stage.VERDICT, Decision.FINISH, state.admission.id)
+        self._under_way.verdict(state, Decision.FINISH, state.admission.id)
 
     def drop_reservations(self, state: State) -> None:
         """Gives up room that a process before us had reserved without recording an admission."""
         pods = [pod for pod in state.facts.gated if pod.nominated]
         if pods and not state.flight and state.admission is None and self._clock() >= state.retry_at:
-            self._fly(state, Flight(state.standing.phase, state.standing.reason), (), self._unreserve(pods))
-
-    def _fly(self, state: State, flight: Flight, pods: tuple[Pod, ...], work: Coroutine[Any, Any, None]) -> None:
-        flight.pods = {pod.uid: pod for pod in pods}
-        state.flight = flight
-        task = asyncio.create_task(self._guard(state, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guard(self, state: State, work: Coroutine[Any, Any, None]) -> None:
-        """Whatever happens, the flight ends and another cycle looks at the gang."""
-        try:
-            await work
-            state.refused = None
-        except KubeError as error:
-            log.warning("%s: %s", state.key, error)
-            self._say_refused(state, error)
-        except ChangedError as error:
-            self._settle(state, f"failed: {error}")
-        except NotLeadingError:
-            log.warning("%s: left as it is, since this process doesn't lead any more", state.key)
-        except JournalError as error:
-            self.failed = error
-        except Exception as error:
-            log.exception("%s: a mistake of ours", state.key)
-            self.failed = error
-        finally:
-            for pod in state.flight.pods.values() if state.flight else ():
-                self._cache.unreserve(pod)
-            state.flight = None
-            self._cache.touch(state.uid)
-
-    def _say_refused(self, state: State, error: KubeError) -> None:
-        """In the Gang, and in the audit log as the effect of what was intended; it is tried again."""
-        flight = state.flight
-        assert flight is not None
-        state.retry_at = self._clock() + RETRY_SECONDS
-        if state.refused is None:
-            act = flight.act or ACTS.get(state.standing.do, "recording its admission")
-            state.refused = reason(Code.WRITE_REFUSED, act=act, error=str(error))
-        self._settle(state, f"{'failed' if isinstance(error, ApiError) else 'unknown'}: {error}")
-
-    def _settle(self, state: State, outcome: str) -> None:
-        """Puts on record what became of the flight's intent, if it had one."""
-        if state.flight is None or state.flight.intent is None:
-            return
-        try:
-            self._journal.settle(state.flight.intent, outcome, at=self._clock())
-        except JournalError as broken:
-            self.failed = broken
+            flight = Flight(state.standing.phase, state.standing.reason)
+            self._under_way.start(state, flight, self._unreserve(pods))
 
     # --- release ------------------------------------------------------------------------------------------------
 
@@ -201,19 +123,19 @@ class Flights:
         flight.nodes = dict(assigned(pods, go)) if go.tight else {}
         for pod in pods if go.tight else ():
             self._cache.reserve(pod, flight.nodes[pod.uid])
-        self._fly(state, flight, pods, self._release(state, flight, go, admission, pods))
+        self._under_way.start(state, flight, self._release(state, flight, go, admission, pods), pods)
 
     async def _release(self, state: State, flight: Flight, go: Go, admission: Admission, pods: tuple[Pod, ...]) -> None:
         if go.tight:
             kept, queue = self._intent(state, Decision.RESERVE, admission.id, go), state.facts.queue
             if not await self._reserve(state, flight):
-                self._journal.settle(kept, "failed: the room was taken before it could be reserved", at=self._clock())
+                self._under_way.settle(kept, "failed: the room was taken before it could be reserved")
                 return
             if not _still_so(state, queue, admission):
                 await self._unreserve(list(pods))
-                self._journal.settle(kept, "failed: the gang was changed meanwhile", at=self._clock())
+                self._under_way.settle(kept, "failed: the gang was changed meanwhile")
                 return
-            self._journal.settle(kept, DONE, at=self._clock())
+            self._under_way.settle(kept, DONE)
             flight.phase, flight.admission = Phase.RELEASING, admission
             flight.reason = reason(Code.RELEASING, lifted=state.facts.past, want=admission.slots)
         intent = self._intent(state, Decision.ADMIT, admission.id, go)
@@ -224,7 +146,7 @@ class Flights:
         await self._lift(state, pods)
         if alone:
             state.unrecorded = admission
-        self._journal.settle(intent, DONE, at=self._clock())
+        self._under_way.settle(intent, DONE)
 
     async def _follow(self, state: State, go: Go) -> None:
         """Pods that take slots which their gang was admitted for; nothing new is decided, so nothing is recorded."""
@@ -232,7 +154,7 @@ class Flights:
         pods = tuple(state.flight.pods.values()) if state.flight else ()
         intent = self._intent(state, Decision.RELEASE, f"{state.admission.id}-{uuid.uuid4().hex[:8]}", go)
         await self._lift(state, pods)
-        self._journal.settle(intent, DONE, at=self._clock())
+        self._under_way.settle(intent, DONE)
 
     async def _lift(self, state: State, pods: tuple[Pod, ...]) -> None:
         """Lowest completion index first, many at a time. A refusal is said in the Gang and raised."""
@@ -285,7 +207,7 @@ class Flights:
         await self._record(state)
         state.flight.act = ACTS[Do.RESUME]
         await self._resume_again(state)
-        self._journal.settle(intent, DONE, at=self._clock())
+        self._under_way.settle(intent, DONE)
 
     async def _resume_again(self, state: State) -> None:
         job = self._cache.jobs.store.get(state.facts.owner_name, state.facts.namespace)
@@ -306,11 +228,12 @@ class Flights:
             return
         intent = self._intent(state, decision, uuid.uuid4().hex)
         await write(job)
-        self._journal.settle(intent, DONE, at=self._clock())
+        self._under_way.settle(intent, DONE)
 
     async def _forget(self, state: State) -> None:
         """Takes a record off that no longer holds: the gang waits again, with its age."""
-        taken_back = state.facts.parked_as == Code.NOT_BOUND_IN_TIME
+        facts = state.facts
+        taken_back = facts.parked_as == Code.NOT_BOUND_IN_TIME
         state.unrecorded = None
         state.whole, state.lost_at, state.refused = False, None, None
 
@@ -324,6 +247,8 @@ class Flights:
             status.admission = msgspec.UNSET
             if taken_back:
                 status.taken_back, status.not_before = times, rfc3339(until)
+            elif facts.parked_as in GAVE_WAY:
+                status.yielded = Yielded(at=rfc3339(now), reason=facts.parked_as, message=facts.parked_message)
             return spec, status
 
         await statuses.write(self._writes, state, compose)
@@ -334,26 +259,8 @@ class Flights:
         await statuses.write(self._writes, state, lambda: statuses.compose(state, self._clock()))
 
     def _intent(self, state: State, decision: Decision, key: str, go: Go | None = None) -> Record:
-        made = self._write(state, Stage.INTENT, decision, key, go)
-        if state.flight:
-            state.flight.intent = made
-        return made
-
-    def _write(self, state: State, stage: Stage, decision: Decision, key: str, go: Go | None = None) -> Record:
-        facts, why = state.facts, state.standing.reason
-        return self._journal.write(
-            stage,
-            decision,
-            key,
-            at=self._clock(),
-            namespace=facts.namespace,
-            gang=facts.name,
-            job=facts.owner_name if facts.owner_version == "batch/v1" else "",
-            queue=facts.queue,
-            reason=str(why.code) if why else "",
-            message=why.message if why else "",
-            seen={"pods": go.count, **go.numbers} if go else None,
-        )
+        seen: dict[str, str | int] | None = {"pods": go.count, **go.numbers} if go else None
+        return self._under_way.intent(state, decision, key, state.standing.reason, seen)
 
 
 def _still_so(state: State, queue: str, admission: Admission) -> bool:

@@ -15,14 +15,14 @@ import msgspec
 from controller.cache import Cache, Group
 from controller.state import State, grant_of, moment
 from startgate.engine import roster
-from startgate.engine.lifecycle import Do, Standing, standing
+from startgate.engine.lifecycle import Do, Standing, backing_off, standing
 from startgate.engine.observe import Facts, amounts_of, batches, charged, observe_job, observe_owner, opted_in
 from startgate.engine.roster import Member
-from startgate.engine.world import Claim, Waiting, World
+from startgate.engine.world import PATIENCE, Claim, Evict, Holder, Waiting, World
 from startgate.model.gang import Admission, Gang, Phase
 from startgate.model.objects import rfc3339
 from startgate.model.quantity import QuantityError
-from startgate.model.reasons import Code, Reason, reason
+from startgate.model.reasons import Reason
 from startgate.model.resources import Amounts
 
 WAITS: Final = frozenset({Phase.WAITING, Phase.PARKED})
@@ -31,11 +31,15 @@ WAITS: Final = frozenset({Phase.WAITING, Phase.PARKED})
 class Gangs:
     """The states, by the uid of the owner."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, *, patience: float = PATIENCE) -> None:
+        """`patience`: seconds after which a gang that can't start yet is protected from those behind it."""
         self._cache = cache
+        self._patience = patience
         self.states: dict[str, State] = {}
         self._leftover: dict[str, tuple[str, Amounts]] = {}
         """By owner uid: queue and charge of pods whose owner isn't a gang any more (an older Job's, terminating)."""
+        self._holders: dict[str, Holder] = {}
+        """By owner uid: who holds something, those of `_leftover` too. What is under way comes on top."""
         self._used: dict[str, dict[str, int]] = {}
         self._busy: dict[str, State] = {}
         """Those that a decision has to do with, by owner uid."""
@@ -48,9 +52,17 @@ class Gangs:
         """The gang that the engine means by this key."""
         return self.states[self._uids[key]]
 
+    def can_take(self, evict: Evict) -> bool:
+        """Whether what the plan says of this victim can still be begun: nothing else has been with it."""
+        state = self.states.get(self._uids.get(evict.gang, ""))
+        if state is None or state.flight or state.holds is None:
+            return False
+        return len(state.holds.surplus) >= evict.pods if evict.pods else state.holds.takeable
+
     def refresh(self, uid: str, now: float) -> State | None:
         """Looks at one owner anew; None if it has no gang (any more)."""
         self._pay(self._leftover.pop(uid, None), -1)
+        self._holders.pop(uid, None)
         group = self._cache.groups.get(uid)
         facts = self._observe(group) if group else None
         if facts is None:
@@ -80,13 +92,17 @@ class Gangs:
 
     def _file(self, state: State, now: float) -> None:
         """Puts the state where it will be looked for."""
+        member = self._member(state, now)
         if state.quiet:
             self._busy.pop(state.uid, None)
+            state.claims, state.asks = (), None
         else:
             self._busy[state.uid] = state
-            member = self._member(state, now)
             state.claims = roster.claims(member)
             state.asks = roster.waiting(member)
+        state.holds = roster.holder(member, state.claims)
+        if state.holds:
+            self._holders[state.uid] = state.holds
         if state.recheck_at:
             self._timed[state.uid] = state
         else:
@@ -124,35 +140,65 @@ class Gangs:
         """What the engine decides on, at this instant."""
         used = {queue: dict(amounts) for queue, amounts in self._used.items()}
         claims: list[Claim] = []
-        waiting: list[Waiting] = []
+        holders = dict(self._holders)
         for state in self._busy.values():
-            if state.flight:
-                flying = [pod for pod in state.facts.gated if pod.uid in state.flight.pods]
+            flight = state.flight
+            if flight:
+                flying = [pod for pod in state.facts.gated if pod.uid in flight.pods]
                 _charge(used, state.facts.queue, amounts_of(batches(flying)))
-                claims += roster.claims(self._member(state, now))
-                continue
-            claims += state.claims
-            if state.asks is not None:
-                barred = self._not_admitted(state.facts)
-                waiting.append(msgspec.structs.replace(state.asks, obstacle=barred) if barred else state.asks)
+                member = self._member(state, now)
+                claimed = roster.claims(member)
+                claims += claimed
+                holders.pop(state.uid, None)
+                if held := roster.holder(member, claimed):
+                    holders[state.uid] = held
+            else:
+                claims += state.claims
+        waiting = [
+            self._asking(state, holders)
+            for state in self._busy.values()
+            if state.asks is not None and (state.flight is None or state.flight.pledge)
+        ]
         return World(
             cluster=self._cache.cluster,
             queues={queue.metadata.name: queue.spec for queue in self._cache.queues.store},
             used=used,
             claims=tuple(claims),
             waiting=tuple(waiting),
+            holders=tuple(holders.values()),
+            patience=self._patience,
             pending=roster.by_shape(self._cache.others.values()),
         )
+
+    def _asking(self, state: State, holders: Mapping[str, Holder]) -> Waiting:
+        """With what stands in its way, and with those that make room for it."""
+        asks, barred = state.asks, self._not_admitted(state.facts)
+        assert asks is not None
+        state.victims = self._leaving(state, holders)
+        if barred or state.victims:
+            return msgspec.structs.replace(asks, obstacle=barred, victims=state.victims)
+        return asks
+
+    def _leaving(self, state: State, holders: Mapping[str, Holder]) -> tuple[str, ...]:
+        """Its victims that aren't gone yet; one that was gone once is none any more, though it starts again."""
+        pledge = state.pledge
+        if pledge is None:
+            state.victims_of = ""
+            return ()
+        known = state.victims if state.victims_of == pledge.id else pledge.victims
+        state.victims_of = pledge.id
+        held = [(victim, holders.get(self._uids.get(victim, ""))) for victim in known]
+        return tuple(victim for victim, holds in held if holds and holds.leaving_charge)
 
     def _observe(self, group: Group) -> Facts | None:
         if group.job is not None:
             if not opted_in(group.job):
                 return None
             try:
-                template = group.template(self._cache.classes.store)
+                template, preempts = group.template(self._cache.classes.store)
             except QuantityError:  # the API server refuses such a template; one that we can't read isn't decided on
                 return None
-            return observe_job(group.job, group.pods.values(), template)
+            return observe_job(group.job, group.pods.values(), template, preempts=preempts)
         labelled = [pod for pod in group.pods.values() if pod.queue]
         if group.kind == "Job" or not labelled:
             return None
@@ -164,6 +210,9 @@ class Gangs:
         if pods:
             left = self._leftover[group.uid] = (pods[0].queue, amounts_of(batches(pods)))
             self._pay(left, 1)
+            holder = roster.left_behind(group.uid, pods)
+            if holder:
+                self._holders[group.uid] = holder
 
     def _drop(self, uid: str) -> None:
         state = self.states.pop(uid, None)
@@ -193,6 +242,8 @@ class Gangs:
             state.unrecorded = Admission(id=f"found-{facts.owner_uid}", at=rfc3339(now), slots=slots)
             state.standing = _stand(facts, state.admission, state.lost_at, None, now)
         self._mark_loss(state, now)
+        if state.refused and now >= state.retry_at and state.standing.do is Do.NOTHING and not facts.gated:
+            state.refused = None  # what it was refused was to give way: nothing more is to be done
         times = (state.standing.deadline, _not_before(state), state.retry_at)
         state.recheck_at = min((each for each in times if each > now), default=0.0)
 
@@ -216,8 +267,11 @@ class Gangs:
             grant=grant_of((flight and flight.admission) or state.admission),
             since=state.since,
             flying={pod.uid: self._cache.reserved_on(pod) for pod in flying.values()},
-            under_way=flight is not None,
+            under_way=flight is not None and flight.pledge is None,
+            leaves=flight is not None and flight.leaves,
+            going=flight.going if flight else frozenset(),
             rests=now < state.retry_at,
+            victims=state.victims,
         )
 
     def _not_admitted(self, facts: Facts) -> Reason | None:
@@ -243,11 +297,6 @@ def _pause(state: State, now: float) -> Reason | None:
     if state.record is None or now >= until:
         return None
     return backing_off(state.record.status.taken_back, until)
-
-
-def backing_off(times: int, until: float) -> Reason:
-    """Why a gang that has been taken back so many times waits until then (epoch seconds)."""
-    return reason(Code.BACKING_OFF, times=times, last="not all of its pods were bound in time", until=rfc3339(until))
 
 
 def _owner_uid(gang: Gang) -> str:

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Final
 
 from controller.cache import Cache
+from controller.evictions import Evictions
 from controller.flights import Flights
 from controller.gangs import Gangs
 from controller.metrics import Metrics
 from controller.news import News
 from controller.state import State
+from controller.under_way import UnderWay
 from startgate.engine.cycle import decide
 from startgate.engine.lifecycle import Do
 from startgate.engine.world import Plan
@@ -46,6 +48,9 @@ class Loop:
         news: News,
         metrics: Metrics,
         *,
+        under_way: UnderWay,
+        flights: Flights,
+        evictions: Evictions,
         leading: Callable[[], bool],
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -53,12 +58,13 @@ class Loop:
         self._gangs = gangs
         self._news = news
         self._metrics = metrics
+        self._under_way = under_way
+        self._flights = flights
+        self._evictions = evictions
         self._leading = leading
         self._clock = clock
         self._woken = asyncio.Event()
         self._counted_at = clock()
-        self.flights: Flights | None = None
-        """Set before `run`."""
 
     def wake(self) -> None:
         """Something has changed."""
@@ -66,15 +72,14 @@ class Loop:
 
     async def run(self) -> None:
         """For ever, until cancelled; raises what a flight couldn't live with."""
-        assert self.flights is not None
         for uid in list(self._cache.groups):
             self._gangs.refresh(uid, self._clock())
         while True:
-            if self.flights.failed:
-                raise self.flights.failed
+            if self._under_way.failed:
+                raise self._under_way.failed
             self._woken.clear()
             if self._cache.synced and self._leading():
-                self.cycle(self.flights)
+                self.cycle()
                 self._check_books()
             await self._sleep()
 
@@ -94,21 +99,21 @@ class Loop:
             if not self._gangs.recount():
                 log.error("the books of the queues had gone wrong and were made anew; this is a mistake of ours")
 
-    def cycle(self, flights: Flights) -> Plan:
+    def cycle(self) -> Plan:
         """Reads, decides, starts. Synchronous: nothing changes while it runs."""
         now = self._clock()
         began = time.perf_counter()
         changed = self._refresh(now)
         world = self._gangs.world(now)
         plan = decide(world, now)
-        self._start(plan, changed, flights)
+        self._start(plan, changed)
         for state in changed.values():
             if state.standing.phase is Phase.FINISHED:
-                flights.note_end(state)
+                self._flights.note_end(state)
             elif state.standing.do not in (Do.NOTHING, Do.DECIDE):
-                flights.act(state)
+                self._flights.act(state)
             elif state.admission is None:
-                flights.drop_reservations(state)
+                self._flights.drop_reservations(state)
             self._news.note(state)
         self._news.note_queues(plan)
         self._metrics.cycle(time.perf_counter() - began, len(world.waiting), plan)
@@ -126,7 +131,7 @@ class Loop:
                 changed[uid] = state
         return changed
 
-    def _start(self, plan: Plan, changed: dict[str, State], flights: Flights) -> None:
+    def _start(self, plan: Plan, changed: dict[str, State]) -> None:
         # Of two answers to one gang the first counts: pods that have a slot come before those that would join.
         first = {stay.gang: stay for stay in reversed(plan.stay)}
         for stay in first.values():
@@ -137,5 +142,7 @@ class Loop:
                 changed[state.uid] = state
         for go in plan.go:
             state = self._gangs.named(go.gang)
-            state.verdict = None
-            flights.go(state, go)
+            if state.flight is None:
+                state.verdict = None
+                self._flights.go(state, go)
+        self._evictions.begin(plan.evict)

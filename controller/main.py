@@ -22,19 +22,23 @@ from aiohttp import web
 from prometheus_client import generate_latest
 
 from controller.cache import Cache
+from controller.evictions import Evictions
 from controller.flights import Flights
 from controller.gangs import Gangs
 from controller.loop import Loop
 from controller.metrics import Metrics
 from controller.news import News
+from controller.under_way import UnderWay
 from controller.writes import Writes
 from startgate.audit.journal import Journal, JournalError, open_file
 from startgate.audit.record import Record
+from startgate.engine.world import PATIENCE
 from startgate.kube.client import Client
 from startgate.kube.election import Election
 from startgate.kube.errors import KubeError
 from startgate.kube.events import Recorder
 from startgate.model import names
+from startgate.model.duration import DurationError, parse_seconds
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +52,28 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--health-port", type=int, default=8080, help="for /healthz, /readyz and /metrics (plain HTTP)")
     parser.add_argument("--host", default="", help="the address to listen on; without it, all of the machine's")
     parser.add_argument("--audit-file", type=Path, required=True, help="audit log, added to; also on standard output")
+    parser.add_argument(
+        "--patience",
+        type=_duration,
+        default=PATIENCE,
+        help="how long those behind a gang that waits may start before it, as 10m; then they may not delay it",
+    )
     return parser.parse_args()
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except DurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 class Program:
     """One run of the controller."""
 
-    def __init__(self, client: Client, lease_client: Client, journal: Journal, left: list[Record]) -> None:
+    def __init__(
+        self, client: Client, lease_client: Client, journal: Journal, left: list[Record], *, patience: float
+    ) -> None:
         pod = os.environ.get("POD_NAME", "controller")
         identity = f"{pod}_{os.environ.get('POD_UID') or uuid.uuid4()}"
         # On connections of its own: a renewal must not stand in line behind a thousand gates.
@@ -66,13 +85,28 @@ class Program:
         )
         self.recorder = Recorder(client, "startgate.dev/controller", pod)
         self.cache = Cache(client, self._wake)
-        self.gangs = Gangs(self.cache)
+        self.gangs = Gangs(self.cache, patience=patience)
         self.metrics = Metrics(self.gangs.states.values, self.cache.reflectors)
         self.writes = Writes(client, self.cache, lambda: self.election.leading)
         self.news = News(self.cache, self.gangs, self.writes, self.recorder)
-        self.loop = Loop(self.cache, self.gangs, self.news, self.metrics, leading=lambda: self.election.leading)
-        self.flights = Flights(self.cache, self.writes, journal)
-        self.loop.flights = self.flights
+        self.under_way = UnderWay(self.cache, journal)
+        self.loop = Loop(
+            self.cache,
+            self.gangs,
+            self.news,
+            self.metrics,
+            under_way=self.under_way,
+            flights=Flights(self.cache, self.writes, self.under_way),
+            evictions=Evictions(
+                self.cache,
+                self.gangs,
+                self.writes,
+                self.under_way,
+                news=self.news,
+                counted=self.metrics.evicted,
+            ),
+            leading=lambda: self.election.leading,
+        )
         self._journal = journal
         self._left = left
 
@@ -99,7 +133,7 @@ class Program:
                 tasks.create_task(self.news.run())
                 tasks.create_task(self.loop.run())
         finally:
-            await self.flights.close()
+            await self.under_way.close()
 
 
 async def serve_health(program: Program, host: str, port: int) -> web.AppRunner:
@@ -132,7 +166,7 @@ async def start(options: argparse.Namespace) -> None:
     stream, left = open_file(options.audit_file)
     journal = Journal((stream, sys.stdout.buffer), "controller", uuid.uuid4().hex)
     async with await Client.connect(connections=CONNECTIONS) as client, await Client.connect(connections=2) as lease:
-        program = Program(client, lease, journal, left.intents)
+        program = Program(client, lease, journal, left.intents, patience=options.patience)
         health = await serve_health(program, options.host, options.health_port)
         work = asyncio.create_task(program.run())
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from controller.state import State
-from startgate.engine.world import Plan
+from startgate.engine.world import Plan, Rule
 from startgate.kube.reflector import Reflector
 
 WATCHES: Final = {
@@ -38,6 +38,12 @@ class Metrics:
         self._admitted = Counter(
             "startgate_admissions", "Gangs let through, or pods that joined.", registry=self.registry
         )
+        self._evicted = Counter(
+            "startgate_evictions",
+            "Gangs that gave way to another, whole or by some of their pods, by rule and by their own queue.",
+            labelnames=("rule", "queue"),
+            registry=self.registry,
+        )
         self._asked = Gauge("startgate_cycle_waiting", "Gangs that the last cycle decided on.", registry=self.registry)
         self.registry.register(_Gangs(states))
         self.registry.register(_Watches(tuple(reflectors)))
@@ -47,6 +53,10 @@ class Metrics:
         self._seconds.observe(seconds)
         self._asked.set(asked)
         self._admitted.inc(sum(1 for go in plan.go if go.kind is None))
+
+    def evicted(self, rule: Rule, queue: str) -> None:
+        """A gang of this queue gave way."""
+        self._evicted.labels(str(rule), queue).inc()
 
 
 class _Watches(Collector):

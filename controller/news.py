@@ -193,12 +193,13 @@ class News:
         before = state.record.status.reason if state.record else ""
         said = await statuses.write(self._writes, state, lambda: statuses.compose(state, self._clock()))
         if said is not None and said.phase in TOLD and said.reason != before:
-            self._event(state, said.reason, said.message)
+            self.event(state, said.reason, said.message, "Gate")
 
-    def _event(self, state: State, code: str, message: str) -> None:
+    def event(self, state: State, code: str, message: str, action: str) -> None:
+        """An Event about the gang's owner."""
         facts = state.facts
         about = Regarding(facts.owner_version, facts.owner_kind, facts.owner_name, facts.namespace, facts.owner_uid)
-        self._recorder.event(about, "Normal", code or "Waiting", message, "Gate")
+        self._recorder.event(about, "Normal", code or "Waiting", message, action)
 
     async def _tell_queues(self, now: float) -> None:
         if self._plan is None or now - self._queues_at < QUEUE_SECONDS:
@@ -211,7 +212,9 @@ class News:
             if queue is None:
                 continue
             waiting, running = counts.get(name, (0, 0))
-            status = _queue_status(view, waiting, running, queue.status.conditions, now)
+            others = self._cache.unlabelled.seen_by(queue, self._cache.namespaces.store)
+            status = _queue_status(view, queue.status.conditions, now)
+            status |= _said(unlabelled=quantities(others), waiting=waiting, running=running)
             if status == msgspec.to_builtins(queue.status):
                 continue
             cleared = {key: None for key in msgspec.to_builtins(queue.status) if key not in status}
@@ -223,21 +226,26 @@ class News:
                 log.info("Queue %s: its status wasn't written: %s", name, error)
 
 
-def _queue_status(view: QueueView, waiting: int, running: int, old: list[Condition], now: float) -> dict[str, Any]:
+def _queue_status(view: QueueView, old: list[Condition], now: float) -> dict[str, Any]:
     sound = "False" if view.problems else "True"
     message = "; ".join(view.problems)
     was = next((each for each in old if each.type == "Sound"), None)
     at = was.last_transition_time if was and was.status == sound else rfc3339(now)
     reason = "Contradiction" if view.problems else "NoContradiction"
     made = Condition(type="Sound", status=sound, reason=reason, message=message, last_transition_time=at)
-    status: dict[str, Any] = {
-        "allocated": quantities(view.allocated),
-        "reserved": quantities(view.reserved),
-        "headroom": quantities(view.headroom),
-        "waiting": waiting,
-        "running": running,
-    }
-    return {key: value for key, value in status.items() if value} | {"conditions": [msgspec.to_builtins(made)]}
+    return _said(
+        allocated=quantities(view.allocated),
+        reserved=quantities(view.reserved),
+        headroom=quantities(view.headroom),
+        deserved=quantities(view.deserved),
+        share="" if view.share is None else f"{view.share:.2f}",
+        next=view.next,
+        conditions=[msgspec.to_builtins(made)],
+    )
+
+
+def _said(**fields: Any) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value}
 
 
 def _replaced(old: Any, new: Mapping[str, Any]) -> dict[str, Any]:

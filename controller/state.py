@@ -11,8 +11,8 @@ import msgspec
 from startgate.audit.record import Record
 from startgate.engine.lifecycle import Do, Grant, Standing
 from startgate.engine.observe import Facts
-from startgate.engine.world import Claim, Stay, Waiting
-from startgate.model.gang import Admission, Gang, Phase
+from startgate.engine.world import Claim, Holder, Stay, Waiting
+from startgate.model.gang import Admission, Gang, Phase, Pledge, Yielded
 from startgate.model.objects import timestamp
 from startgate.model.pods import Pod
 from startgate.model.reasons import Code, Reason
@@ -22,7 +22,19 @@ from startgate.model.resources import Amounts
 class Flight:
     """Work on one gang that is under way: at most one at a time (kopf: one sequential worker for each object)."""
 
-    __slots__ = ("act", "admission", "intent", "nodes", "phase", "pods", "reason")
+    __slots__ = (
+        "act",
+        "admission",
+        "going",
+        "intent",
+        "leaves",
+        "nodes",
+        "phase",
+        "pledge",
+        "pods",
+        "reason",
+        "yielded",
+    )
 
     def __init__(self, phase: Phase, reason: Reason | None, admission: Admission | None = None) -> None:
         self.phase = phase
@@ -37,6 +49,14 @@ class Flight:
         """What is being written, for the sentence if it is refused; empty: what the lifecycle asked for."""
         self.intent: Record | None = None
         """What it has put on record, and not settled yet."""
+        self.leaves = False
+        """Whether its Job is being suspended: all of its pods are on their way out."""
+        self.going: frozenset[str] = frozenset()
+        """Pods (uids) that are being evicted."""
+        self.yielded: Yielded | None = None
+        """That it gives up pods, to be recorded with its fewer slots."""
+        self.pledge: Pledge | None = None
+        """Set where others are being told to give way for it: it goes on asking meanwhile."""
 
 
 class State(msgspec.Struct, kw_only=True, gc=True):
@@ -64,7 +84,12 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     """Whether it was seen whole since its admission."""
     claims: tuple[Claim, ...] = ()
     asks: Waiting | None = None
+    holds: Holder | None = None
     """What it puts into the World while nothing is under way."""
+    victims: tuple[str, ...] = ()
+    """Of the gangs that were told to give way for it, those whose pods aren't gone yet."""
+    victims_of: str = ""
+    """The pledge that these are of."""
     charge: tuple[str, Amounts] = ("", {})
     """The queue that pays, and for how much: pods past the gate. What is in flight comes on top."""
     recheck_at: float = 0.0
@@ -87,6 +112,17 @@ class State(msgspec.Struct, kw_only=True, gc=True):
         found = written if isinstance(written, Admission) else self.unrecorded
         cut = self.cut
         return cut if found and cut and cut.id == found.id and cut.slots < found.slots else found
+
+    @property
+    def pledge(self) -> Pledge | None:
+        """That others give way for it: the record's, or one that is being recorded. None once its queue has changed."""
+        if self.flight and self.flight.pledge:
+            return self.flight.pledge
+        record = self.record
+        if record is None or record.spec.queue != self.facts.queue:
+            return None
+        found = record.status.claim
+        return found if isinstance(found, Pledge) else None
 
     @property
     def phase(self) -> Phase:

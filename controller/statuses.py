@@ -12,10 +12,20 @@ import msgspec
 
 from controller.state import State
 from controller.writes import Writes
-from startgate.engine.lifecycle import steps
+from startgate.engine.lifecycle import GAVE_WAY, Do, steps
 from startgate.engine.observe import COMPLETED
 from startgate.model import names
-from startgate.model.gang import Admission, Counts, Gang, GangSpec, GangStatus, Phase, Transition
+from startgate.model.gang import (
+    Admission,
+    Counts,
+    Gang,
+    GangSpec,
+    GangStatus,
+    Phase,
+    Pledge,
+    Transition,
+    Yielded,
+)
 from startgate.model.objects import Condition, rfc3339
 from startgate.model.reasons import Code
 from startgate.model.resources import quantities
@@ -33,7 +43,9 @@ def compose(state: State, now: float) -> Said:
     phase = state.phase
     why = state.reason
     admission = (state.flight and state.flight.admission) or state.admission
-    code = str(why.code) if why else ""
+    code, message = (str(why.code), why.message) if why else ("", "")
+    if why is None and phase is Phase.PARKED and facts.parked_as in GAVE_WAY:
+        code, message = facts.parked_as, facts.parked_message  # until the engine has decided on it anew
     spec = GangSpec(queue=facts.queue, min_available=facts.minimum, pods=facts.wanted, priority=facts.priority)
     if state.record and (phase is Phase.FINISHED or not facts.wanted):
         spec = state.record.spec  # a Job at its end wants nothing; what it did want is what people look for
@@ -43,7 +55,7 @@ def compose(state: State, now: float) -> Said:
     status = GangStatus(
         phase=phase,
         reason=code,
-        message=why.message if why else "",
+        message=message,
         bound=_bound(state, phase, old),
         counts=Counts(
             gated=len(facts.gated),
@@ -54,6 +66,8 @@ def compose(state: State, now: float) -> Said:
         shortage=quantities(state.verdict.shortage) if state.verdict and why is state.verdict.reason else {},
         since=old.since or rfc3339(facts.created),
         admission=admission if admission and phase is not Phase.FINISHED else msgspec.UNSET,
+        claim=_claim(state, admission),
+        yielded=_yielded(state, old) if phase is not Phase.FINISHED else msgspec.UNSET,
         taken_back=old.taken_back,
         not_before=old.not_before,
         conditions=_conditions(old, state, phase, code, now),
@@ -112,13 +126,14 @@ def changes(gang: Gang, spec: GangSpec, status: GangStatus) -> dict[str, Any]:
     for part, old, new in (("spec", gang.spec, spec), ("status", gang.status, status)):
         if found := _difference(msgspec.to_builtins(old), msgspec.to_builtins(new)):
             patch[part] = found
-    return patch
+    # That nobody makes room for it any more isn't worth a write.
+    return {} if patch == {"status": {"claim": None}} else patch
 
 
 def urgent(patch: Mapping[str, Any]) -> bool:
     """Whether it is news that people wait for, rather than numbers that moved."""
     spec, status = patch.get("spec", {}), patch.get("status", {})
-    news = {"phase", "reason", "admission", "conditions", "takenBack"} & status.keys()
+    news = {"phase", "reason", "admission", "conditions", "takenBack", "yielded"} & status.keys()
     return bool(news or {"queue", "priority"} & spec.keys())
 
 
@@ -132,6 +147,19 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
         elif value != before:
             found[key] = value
     return found
+
+
+def _claim(state: State, admission: Admission | None) -> Pledge | msgspec.UnsetType:
+    """Stands while the gang waits for those that make room for it; one that has started or given up has none."""
+    if state.flight and state.flight.pledge:
+        return state.flight.pledge
+    asks = admission is None and state.standing.do is Do.DECIDE
+    return state.pledge if asks and state.victims and state.pledge else msgspec.UNSET
+
+
+def _yielded(state: State, old: GangStatus) -> Yielded | msgspec.UnsetType:
+    """To whom it gave way last, kept as history."""
+    return state.flight.yielded if state.flight and state.flight.yielded else old.yielded
 
 
 def _bound(state: State, phase: Phase, old: GangStatus) -> str:

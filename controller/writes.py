@@ -7,7 +7,7 @@ that the next decision sees it without waiting for the watch.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from controller.cache import Cache
 from startgate.kube.client import Client, Patch
@@ -27,6 +27,9 @@ was sent while leading has ended before another can lead."""
 
 ATTEMPTS = 3
 """All writes here may be sent again: they name what they are for, and doing them twice is the same as once."""
+
+UNMARKED: Final = {names.PARKED: None, names.PARKED_MESSAGE: None}
+"""Annotations without our marks."""
 
 T = TypeVar("T")
 
@@ -102,17 +105,39 @@ class Writes:
         self._cache.pods.store.learn(answer)
         return True
 
-    async def suspend(self, job: Job, why: str) -> None:
-        """Suspends the Job, marked as our doing: its pods go, and no failure is counted (design §3, Parked)."""
-        await self._patch_job_seen(job, {"metadata": {"annotations": {names.PARKED: why}}, "spec": {"suspend": True}})
+    async def evict(self, pod: Pod) -> bool:
+        """Has this very pod go by the Eviction API, which keeps to PodDisruptionBudgets; False if it is gone.
+
+        Once: a budget that has nothing to give (429) isn't asked again and again, the next cycle decides anew.
+        """
+        meta = {"name": pod.name, "namespace": pod.namespace}
+        options = {"preconditions": {"uid": pod.uid}}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta, "deleteOptions": options}
+        path = PODS.path(pod.namespace, pod.name, "eviction")
+        async with self._lifts:
+            try:
+                await self._send(lambda: self._client.request("POST", path, body=body, timeout=SECONDS), attempts=1)
+            except ApiError as error:
+                if error.not_found or error.conflict:
+                    return False
+                raise
+        return True
+
+    async def suspend(self, job: Job, why: str, message: str | None = None) -> None:
+        """Suspends the Job, marked as our doing: its pods go, and no failure is counted (design §3, Parked).
+
+        `message`: to whom it gives way, where it does.
+        """
+        marks = {names.PARKED: why, names.PARKED_MESSAGE: message}
+        await self._patch_job_seen(job, {"metadata": {"annotations": marks}, "spec": {"suspend": True}})
 
     async def resume(self, job: Job) -> None:
         """Lets the Job make its pods, and takes our mark off in the same write."""
-        await self._patch_job_seen(job, {"metadata": {"annotations": {names.PARKED: None}}, "spec": {"suspend": False}})
+        await self._patch_job_seen(job, {"metadata": {"annotations": UNMARKED}, "spec": {"suspend": False}})
 
     async def unmark(self, job: Job) -> None:
         """Takes our mark off a Job that somebody else has resumed, so that a later suspend is known for the user's."""
-        await self._patch_job(job, {"metadata": {"annotations": {names.PARKED: None}}})
+        await self._patch_job(job, {"metadata": {"annotations": UNMARKED}})
 
     async def prepare_template(self, job: Job) -> None:
         """Puts our labels and gate into the template of a suspended Job (allowed while suspended: KEP-2926)."""

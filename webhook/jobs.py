@@ -51,7 +51,11 @@ def create(job: Job, namespace: str, facts: Facts) -> Verdict:
     )
     patch = [
         *_template_patch(job),
-        *put(ANNOTATIONS, job.metadata.annotations, {names.PARKED: DEADLINE_PARKED if parked else None}),
+        *put(
+            ANNOTATIONS,
+            job.metadata.annotations,
+            {names.PARKED: DEADLINE_PARKED if parked else None, names.PARKED_MESSAGE: None},
+        ),
     ]
     if parked and not job.suspended:
         patch.append(Operation("add", pointer("spec", "suspend"), value=True))
@@ -85,7 +89,11 @@ def update(old: Job, new: Job, namespace: str, facts: Facts, *, phase: Phase | N
     parked = _parked_after(old, new, ours=ours)
     patch = [
         *_template_kept(old, new),
-        *put(ANNOTATIONS, new.metadata.annotations, {names.PARKED: parked}),
+        *put(
+            ANNOTATIONS,
+            new.metadata.annotations,
+            {names.PARKED: parked, names.PARKED_MESSAGE: _message_after(old, new, parked, ours=ours)},
+        ),
     ]
     again = parked is not None and not new.suspended
     if again:
@@ -156,6 +164,12 @@ def _parked_after(old: Job, new: Job, *, ours: bool) -> str | None:
     if old.suspended and new.waits_parked and new.annotations.get(names.PARKED) == DEADLINE_PARKED:
         return DEADLINE_PARKED  # our own answer to a resume, when the API server asks again (reinvocation)
     return (new if ours else old).annotations.get(names.PARKED)
+
+
+def _message_after(old: Job, new: Job, parked: str | None, *, ours: bool) -> str | None:
+    """The sentence beside the mark: our controller's, for as long as the mark is the one that it came with."""
+    said = (new if ours else old).annotations
+    return said.get(names.PARKED_MESSAGE) if parked and said.get(names.PARKED) == parked else None
 
 
 def _check_minimum(job: Job) -> Verdict | None:

@@ -137,7 +137,7 @@ def holder(member: Member, claimed: Iterable[Claim]) -> Holder | None:
         charge=add(amounts_of(batches(stays)), *held),
         pods=_placed(member, stays),
         takeable=free and facts.parkable,
-        surplus=_surplus(facts) if free else (),
+        surplus=_surplus(member) if free else (),
         leaving=_placed(member, leaves),
         leaving_charge=amounts_of(batches(leaves)),
         ends=facts.ends,
@@ -180,9 +180,11 @@ def _is_free(member: Member) -> bool:
     return started and not (member.under_way or member.leaves or member.rests)
 
 
-def _surplus(facts: Facts) -> tuple[Placement, ...]:
-    """Highest completion index first."""
-    beyond = max(0, len(facts.bound) - facts.minimum) if facts.sheds else 0
+def _surplus(member: Member) -> tuple[Placement, ...]:
+    """Highest completion index first. Not where pods are born without our gate: they would be back at once."""
+    facts = member.facts
+    may_go = facts.sheds and facts.ready_template and member.grant is not None
+    beyond = max(0, len(facts.bound) - facts.minimum) if may_go else 0
     return tuple(Placement(pod.shape, ((pod.node, 1),)) for pod in surplus_pods(facts, beyond))
 
 

@@ -1,0 +1,167 @@
+"""Carrying out what makes room for one gang: others give way to it, whole or by pods beyond their minimum.
+
+The protocol: an intent for each victim in the audit log; the pledge in the claimant's Gang, one write for all of them;
+then one victim after the other. What always holds: no victim is touched before the pledge stands; a gang that goes
+whole goes by the patch that parks (no failure is counted), marked with whom it gave way to; pods that go alone do so
+after their slots, by the Eviction API; the first refusal stops the rest, and the next cycle decides anew. Killed at any
+point, what is left is understood from the objects: victims that weren't suspended yet run on.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from controller import statuses
+from controller.cache import Cache
+from controller.gangs import Gangs
+from controller.news import News
+from controller.state import Flight, State
+from controller.under_way import ACTS, UnderWay, outcome_of
+from controller.writes import ChangedError, Writes, all_of
+from startgate.audit.record import DONE, Decision, Record
+from startgate.engine.lifecycle import Do
+from startgate.engine.roster import surplus_pods
+from startgate.engine.world import Evict, Rule
+from startgate.kube.errors import KubeError
+from startgate.model.gang import Admission, Pledge, Yielded
+from startgate.model.objects import rfc3339
+from startgate.model.reasons import Reason
+
+LONGEST_SENTENCE: Final = 1000
+"""Characters kept of what a Job's annotation says."""
+
+Told: TypeAlias = tuple[State, Evict, Record]
+"""A victim, what is asked of it, and the intent on record."""
+
+
+class Evictions:
+    """Acts on `Plan.evict`."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        gangs: Gangs,
+        writes: Writes,
+        under_way: UnderWay,
+        *,
+        news: News,
+        counted: Callable[[Rule, str], None],
+    ) -> None:
+        """`counted` is told the rule and the victim's queue, for each that gave way."""
+        self._cache = cache
+        self._gangs = gangs
+        self._writes = writes
+        self._under_way = under_way
+        self._news = news
+        self._counted = counted
+
+    def begin(self, evicts: Iterable[Evict]) -> None:
+        """Starts what can be started. Where a claimant or one of its victims is busy, the next cycle decides anew."""
+        claims: dict[str, list[Evict]] = {}
+        for evict in evicts:
+            claims.setdefault(evict.claimant, []).append(evict)
+        for claimant, asked in claims.items():
+            state = self._gangs.named(claimant)
+            free = state.flight is None and self._under_way.clock() >= state.retry_at
+            if free and all(self._gangs.can_take(evict) for evict in asked):
+                self._begin(state, [(self._gangs.named(evict.gang), evict) for evict in asked])
+
+    def _begin(self, claimant: State, asked: list[tuple[State, Evict]]) -> None:
+        at = rfc3339(self._under_way.clock())
+        victims = dict.fromkeys([*claimant.victims, *(evict.gang for _, evict in asked)])
+        flight = Flight(claimant.standing.phase, None)
+        flight.act = "recording who makes room for it"
+        flight.pledge = Pledge(id=uuid.uuid4().hex, at=at, rule=str(asked[0][1].rule), victims=list(victims))
+        for victim, evict in asked:
+            victim.flight, victim.verdict = _flight(victim, evict, at), None
+            self._cache.touch(victim.uid)
+        self._under_way.start(claimant, flight, self._make_room(claimant, flight.pledge, asked))
+
+    async def _make_room(self, claimant: State, pledge: Pledge, asked: list[tuple[State, Evict]]) -> None:
+        told: list[Told] = []
+        try:
+            for victim, evict in asked:
+                told.append((victim, evict, self._intent(victim, evict, pledge)))
+            await self._record(claimant)
+            while told and await self._gives_way(*told.pop(0)):
+                pass
+            self._settle_rest(told, "failed: not begun, since another that was to give way was refused")
+        except KubeError as error:
+            self._settle_rest(told, outcome_of(error))
+            raise
+        finally:
+            for victim, _ in asked:
+                self._under_way.end(victim)
+
+    async def _gives_way(self, victim: State, evict: Evict, intent: Record) -> bool:
+        """Whether it did, and the next may be told."""
+        try:
+            await (self._shed(victim) if evict.pods else self._park(victim, evict.reason))
+        except (KubeError, ChangedError) as error:
+            if isinstance(error, KubeError):
+                self._under_way.say_refused(victim, error)
+            self._under_way.settle(intent, outcome_of(error))
+            return False
+        victim.refused = None
+        self._under_way.settle(intent, DONE)
+        self._counted(evict.rule, victim.facts.queue)
+        self._news.event(victim, str(evict.reason.code), evict.reason.message, "GiveWay")
+        return True
+
+    async def _park(self, victim: State, why: Reason) -> None:
+        facts = victim.facts
+        job = self._cache.jobs.store.get(facts.owner_name, facts.namespace)
+        if job is None or job.metadata.uid != victim.uid or job.spec.suspend or facts.outcome:
+            raise ChangedError(f"{victim.key} has ended or been suspended meanwhile")
+        await self._writes.suspend(job, str(why.code), _cut(why.message))
+
+    async def _shed(self, victim: State) -> None:
+        """First the slots, so that what is made in place of the pods doesn't follow them; then the pods."""
+        flight = victim.flight
+        assert flight is not None
+        if victim.facts.outcome or victim.facts.suspended_by:
+            raise ChangedError(f"{victim.key} has ended or been suspended meanwhile")
+        await self._record(victim)
+        pods = [pod for pod in victim.facts.bound if pod.uid in flight.going]
+        await all_of(self._writes.evict(pod) for pod in pods)
+
+    async def _record(self, state: State) -> None:
+        await statuses.write(self._writes, state, lambda: statuses.compose(state, self._under_way.clock()))
+
+    def _intent(self, victim: State, evict: Evict, pledge: Pledge) -> Record:
+        decision = Decision.PREEMPT if evict.rule is Rule.PRIORITY else Decision.RECLAIM
+        seen: dict[str, str | int] = {
+            "claimant": evict.claimant,
+            "rule": str(evict.rule),
+            "pods": evict.pods or victim.facts.past,
+        }
+        key = f"{pledge.id}-{uuid.uuid4().hex[:8]}"
+        return self._under_way.intent(victim, decision, key, evict.reason, seen | dict(evict.numbers))
+
+    def _settle_rest(self, told: list[Told], outcome: str) -> None:
+        for _, _, intent in told:
+            self._under_way.settle(intent, outcome)
+
+
+def _flight(victim: State, evict: Evict, at: str) -> Flight:
+    """What the victim is busy with from now on."""
+    facts = victim.facts
+    flight = Flight(victim.standing.phase, victim.standing.reason)
+    if not evict.pods:
+        flight.leaves, flight.act = True, ACTS[Do.PARK]
+        return flight
+    held = victim.admission
+    assert isinstance(held, Admission)
+    # Slots that pods hold or are held for; some may be lost already to an eviction that was refused.
+    slots = min(held.slots, max(held.slots, facts.past) - evict.pods)
+    flight.act = "evicting pods beyond its minimum"
+    flight.admission = msgspec.structs.replace(held, slots=max(slots, 1))
+    flight.going = frozenset(pod.uid for pod in surplus_pods(facts, evict.pods))
+    flight.yielded = Yielded(at=at, reason=str(evict.reason.code), message=_cut(evict.reason.message))
+    return flight
+
+
+def _cut(sentence: str) -> str:
+    return sentence if len(sentence) <= LONGEST_SENTENCE else f"{sentence[: LONGEST_SENTENCE - 1]}…"
