@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import re
 import secrets
@@ -159,9 +160,9 @@ class Program:
     def log(self) -> Path:
         return self._cluster.log(self.name)
 
-    async def start(self) -> None:
-        """Starts it, without waiting for anything; see `wait_ready`."""
-        await self._cluster.run(self._command)
+    async def start(self, *more: str) -> None:
+        """Starts it, with more arguments than the Deployment gives if need be; see `wait_ready`."""
+        await self._cluster.run(dataclasses.replace(self._command, argv=[*self._command.argv, *more]))
 
     async def stop(self) -> None:
         """SIGTERM, as the kubelet stops a container; returns when it is gone."""
