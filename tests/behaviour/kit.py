@@ -304,7 +304,9 @@ class Field:
         await self.put({**head, "value": value, **fields})
         return real
 
-    async def policy(self, name: str, *, resource: str, group: str = "", refuses: str) -> Manifest:
+    async def policy(
+        self, name: str, *, resource: str, group: str = "", version: str = names.VERSION, refuses: str
+    ) -> Manifest:
         """A ValidatingAdmissionPolicy that refuses updates here for which this CEL expression holds; it is in force.
 
         Without a webhook in the way, it stands for whatever an admin may have put before the API server.
@@ -336,7 +338,7 @@ class Field:
             "spec": {"policyName": full, "validationActions": ["Deny"]},
         }
         await self.put(policy, binding)
-        base = f"/apis/{group}/{names.VERSION}" if group else "/api/v1"
+        base = f"/apis/{group}/{version}" if group else "/api/v1"
         await eventually(
             partial(self._refused, f"{base}/namespaces/{self.namespace}/{resource}"), bool, f"{name} is in force"
         )
@@ -456,6 +458,10 @@ class Field:
     def gated(self, job: str = "") -> list[Pod]:
         """Those of them that stand at our gate."""
         return [pod for pod in self.pods(job) if pod.gated]
+
+    def failures(self) -> int:
+        """How many failures the Jobs have counted, all together."""
+        return sum(job.status.failed for job in self._jobs.store)
 
     def ended(self, job: str, phase: str = "Succeeded") -> list[Pod]:
         """The pods of this Job that have ended so."""
