@@ -18,12 +18,14 @@ from rich.console import Console
 from rich.text import Text
 
 GAP: Final = 3
+NARROW: Final = 2
+"""Between columns where there is room for more, and where there isn't."""
+
 STYLES: Final = {
     "Running": "green",
     "Finished": "dim",
     "Waiting": "yellow",
     "Parked": "yellow",
-    "stopped": "yellow",
 }
 """Cells that stand out, by what they say."""
 
@@ -37,6 +39,9 @@ class Format(StrEnum):
     JSON = "json"
     YAML = "yaml"
 
+
+Table: TypeAlias = tuple[list[str], list[list[str]]]
+"""Header and rows."""
 
 Output: TypeAlias = Annotated[Format, typer.Option("--output", "-o", help="How to print the answer.")]
 
@@ -52,16 +57,40 @@ def write(document: object, output: Format) -> None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints columns as wide as their widest cell; the last one ends where its text ends."""
+    """Prints columns as wide as their widest cell; the last one ends where its text ends.
+
+    A row of one cell is a line of its own below the row before, and widens no column.
+    """
     lines = [list(header), *([plain(cell) for cell in row] for row in rows)]
-    widths = [max(cell_len(line[column]) for line in lines) for column in range(len(header))]
+    widths = _widths(lines)
+    gap = GAP if _across(widths, GAP) <= room() else NARROW
     for number, line in enumerate(lines):
         text = Text(style="bold" if number == 0 else "")
         for column, cell in enumerate(line):
-            pad = "" if column == len(line) - 1 else " " * (widths[column] - cell_len(cell) + GAP)
+            pad = "" if column == len(line) - 1 else " " * (widths[column] - cell_len(cell) + gap)
             text.append(cell, STYLES.get(cell)).append(pad)
         text.rstrip()
         _print(text)
+
+
+def fits(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether these columns are as wide as the terminal at most; what isn't for a terminal always fits."""
+    return _across(_widths([header, *rows]), NARROW) <= room()
+
+
+def room() -> float:
+    """How many characters a line may have."""
+    terminal = _terminal()
+    return terminal.width if terminal.is_terminal else float("inf")
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    columns = range(len(lines[0]))
+    return [max(cell_len(line[column]) for line in lines if len(line) == len(columns)) for column in columns]
+
+
+def _across(widths: Sequence[int], gap: int) -> int:
+    return sum(widths) + gap * (len(widths) - 1)
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:

@@ -1,10 +1,12 @@
-"""`kubectl gang queues`: what each queue may have, has, and could still take, below its parent.
+"""`kubectl gang queues`: what each queue may have, deserves, has and could still take, below its parent; who is next.
 
-A line for each resource that the queue has a limit on or uses. What always holds: every queue is shown once, also
-where parents are missing or go round in a circle.
+A line for each resource that the queue has a limit on, deserves or uses. What always holds: every queue is shown once,
+also where parents are missing or go round in a circle; a column in which nothing stands is left out; what is too wide
+for the terminal is folded into lines below, so that nothing is lost.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from startgate.cli import connect, leader, output
 from startgate.cli.views import Document
@@ -12,6 +14,12 @@ from startgate.kube.kinds import QUEUES
 from startgate.model.objects import condition
 from startgate.model.quantity import Quantity, QuantityError, format_amount, parse_milli, parse_units
 from startgate.model.queue import Queue
+from startgate.model.resources import PODS
+
+OF_QUEUE: Final = ("queue", "running", "waiting", "share")
+OF_RESOURCE: Final = ("resource", "guarantee", "deserved", "capability", "allocated", "headroom")
+ASIDE: Final = ("unlabelled", "next")
+"""Columns, in groups that stay together. "resource" and those after it have a cell for each resource, except "next"."""
 
 
 class QueueView(Document):
@@ -22,12 +30,17 @@ class QueueView(Document):
     depth: int
     stopped: bool
     weight: int
+    reclaimable: bool
     guarantee: dict[str, str]
+    given: dict[str, str]
     deserved: dict[str, str]
     capability: dict[str, str]
     allocated: dict[str, str]
     reserved: dict[str, str]
     headroom: dict[str, str]
+    unlabelled: dict[str, str]
+    share: float | None
+    next: str | None
     waiting: int
     running: int
 
@@ -48,25 +61,80 @@ async def read(target: connect.Target) -> Queues:
 
 
 def show(queues: Queues) -> None:
-    """As a table."""
+    """As a table: all in columns if the terminal is that wide; else who is next, and what others use, below each queue;
+    else also the queue's own line above those of its resources."""
     output.doubt(queues.stale)
     if not queues.queues:
         output.note("No queues: an admin creates them, see docs/reference.")
         return
-    header = ["QUEUE", "STATE", "WAITING", "RUNNING"]
-    header += ["RESOURCE", "GUARANTEE", "DESERVED", "CAPABILITY", "ALLOCATED", "HEADROOM"]
+    whole = _table(queues.queues, (*OF_QUEUE, *OF_RESOURCE, *ASIDE), below=False)
+    folded = _table(queues.queues, (*OF_QUEUE, *OF_RESOURCE), below=True)
+    found = next((each for each in (whole, folded) if output.fits(*each)), None)
+    output.table(*(found or _stacked(queues.queues)))
+
+
+def _table(queues: list[QueueView], columns: tuple[str, ...], *, below: bool) -> output.Table:
+    """A row for each resource, the queue's own cells in the first of them."""
+    lines = [line for queue in queues for line in _lines(queue)]
+    told = [column for column in columns if any(line.get(column, "-") not in ("", "-") for line in lines)]
     rows: list[list[str]] = []
-    for each in queues.queues:
-        state = "stopped" if each.stopped else "open"
-        first = ["  " * each.depth + each.name, state, str(each.waiting), str(each.running)]
-        parts = (each.guarantee, each.deserved, each.capability, each.allocated, each.headroom)
-        shown = sorted({*each.guarantee, *each.deserved, *each.capability, *each.allocated})
-        if "pods" not in each.capability.keys() | each.guarantee.keys() | each.deserved.keys():
-            shown = [resource for resource in shown if resource != "pods"]
-        amounts = [[resource, *(part.get(resource, "-") for part in parts)] for resource in shown]
-        for number, line in enumerate(amounts or [["-"] * 6]):
-            rows.append([*(first if number == 0 else [""] * len(first)), *line])
-    output.table(header, rows)
+    for queue in queues:
+        rows += [[line.get(column, "") for column in told] for line in _lines(queue)]
+        rows += _aside(queue) if below else []
+    return [column.upper() for column in told], rows
+
+
+def _stacked(queues: list[QueueView]) -> output.Table:
+    """The queue's own line, and below it one for each resource."""
+    header, lines = _table(queues, OF_RESOURCE, below=False)
+    rows: list[list[str]] = []
+    for queue in queues:
+        first = _own(queue)
+        told = f"{first['running']} running, {first['waiting']} waiting, share {first['share']}"
+        rows.append([f"{first['queue']}: {told}"])
+        for _ in range(len(_lines(queue))):
+            resource, *amounts = lines.pop(0)
+            rows += [[f"{_indent(queue)}{resource}", *amounts]] if resource != "-" else []
+        rows += _aside(queue)
+    return header, rows
+
+
+def _lines(queue: QueueView) -> list[dict[str, str]]:
+    """The cells by column: for each resource that is limited, deserved or used, or one line if there is none."""
+    limits = queue.capability.keys() | queue.guarantee.keys() | queue.given.keys()
+    shown = limits | queue.deserved.keys() | queue.allocated.keys()
+    if PODS not in limits:
+        shown -= {PODS}
+    lines = [
+        {"resource": resource}
+        | {column: getattr(queue, column).get(resource, "-") for column in (*OF_RESOURCE[1:], "unlabelled")}
+        for resource in sorted(shown)
+    ] or [dict.fromkeys((*OF_RESOURCE, "unlabelled"), "-")]
+    lines[0] |= _own(queue)
+    return lines
+
+
+def _own(queue: QueueView) -> dict[str, str]:
+    share = "-" if queue.share is None else f"{queue.share:.2f}"
+    return {
+        "queue": f"{'  ' * queue.depth}{queue.name}{' (stopped)' if queue.stopped else ''}",
+        "running": str(queue.running),
+        "waiting": str(queue.waiting),
+        "share": "∞" if queue.share is None and queue.allocated else share,
+        "next": queue.next or "",
+    }
+
+
+def _aside(queue: QueueView) -> list[list[str]]:
+    """What there is no column for, in lines of its own."""
+    others = [f"{line['unlabelled']} {line['resource']}" for line in _lines(queue) if line["unlabelled"] != "-"]
+    told = [f"next is {queue.next}"] if queue.next else []
+    told += [f"unlabelled pods use {', '.join(others)}"] if others else []
+    return [[f"{_indent(queue)}{each}"] for each in told]
+
+
+def _indent(queue: QueueView) -> str:
+    return "  " * (queue.depth + 1)
 
 
 def in_order(queues: list[Queue]) -> list[tuple[Queue, int]]:
@@ -103,12 +171,17 @@ def _view(queue: Queue, depth: int) -> QueueView:
         depth=depth,
         stopped=spec.stopped,
         weight=spec.weight,
+        reclaimable=spec.reclaimable,
         guarantee=_amounts(spec.guarantee),
-        deserved=_amounts(spec.deserved),
+        given=_amounts(spec.deserved),
+        deserved=_amounts(_deserved(queue)),
         capability=_amounts(spec.capability),
         allocated=_amounts(status.allocated),
         reserved=_amounts(status.reserved),
         headroom=_amounts(_headroom(queue)),
+        unlabelled=_amounts(status.unlabelled),
+        share=_share(status.share),
+        next=status.next or None,
         waiting=status.waiting,
         running=status.running,
     )
@@ -117,13 +190,32 @@ def _view(queue: Queue, depth: int) -> QueueView:
 def _headroom(queue: Queue) -> dict[str, Quantity]:
     """With the zeros, which the status leaves out, of what the queue names or uses: the cluster itself is a ceiling.
 
-    Before the controller's first word (its condition) nothing is known, and nothing is not zero.
+    Before the controller's first word nothing is known, and nothing is not zero.
     """
     spec, status = queue.spec, queue.status
-    if condition(tuple(status.conditions), "Sound") is None:
+    if not _judged(queue):
         return {**status.headroom}
     named = (*spec.capability, *spec.guarantee, *spec.deserved, *status.allocated)
     return {**dict.fromkeys(named, 0), **status.headroom}
+
+
+def _deserved(queue: Queue) -> dict[str, Quantity]:
+    """As worked out, with a zero for what is used and not deserved; before the controller's first word, as given."""
+    if not _judged(queue):
+        return {**queue.spec.deserved}
+    named = (*queue.spec.deserved, *queue.status.allocated)
+    return {**dict.fromkeys(named, 0), **queue.status.deserved}
+
+
+def _judged(queue: Queue) -> bool:
+    return condition(tuple(queue.status.conditions), "Sound") is not None
+
+
+def _share(written: str) -> float | None:
+    try:
+        return float(written)
+    except ValueError:
+        return None
 
 
 def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, str]:

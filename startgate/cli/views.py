@@ -7,7 +7,7 @@ added; None stands where there is nothing to say, empty text and empty lists whe
 import msgspec
 from msgspec import UNSET
 
-from startgate.model.gang import Admission, Gang, Transition
+from startgate.model.gang import Admission, Gang, Pledge, Transition, Yielded
 from startgate.model.objects import Condition, timestamp
 
 
@@ -38,6 +38,23 @@ class AdmissionView(Document):
     at: str
     slots: int
     gathering: bool
+
+
+class ClaimView(Document):
+    """The record that others give way for the gang."""
+
+    id: str
+    at: str
+    rule: str
+    victims: list[str]
+
+
+class YieldedView(Document):
+    """That the gang, or some of its pods, gave way to another, the last time that it did."""
+
+    at: str
+    reason: str
+    message: str
 
 
 class ConditionView(Document):
@@ -76,6 +93,8 @@ class GangView(Document):
     shortage: dict[str, str]
     since: str | None
     admission: AdmissionView | None
+    claim: ClaimView | None
+    yielded: YieldedView | None
     taken_back: int
     not_before: str | None
     conditions: list[ConditionView]
@@ -107,6 +126,8 @@ def view(gang: Gang) -> GangView:
         shortage={resource: str(amount) for resource, amount in sorted(status.shortage.items())},
         since=status.since or gang.metadata.creation_timestamp,
         admission=None if status.admission is UNSET else _admission(status.admission),
+        claim=None if status.claim is UNSET else _claim(status.claim),
+        yielded=None if status.yielded is UNSET else _yielded(status.yielded),
         taken_back=status.taken_back,
         not_before=status.not_before or None,
         conditions=[_condition(each) for each in status.conditions],
@@ -126,6 +147,14 @@ def waited(gang: GangView, now: float) -> float | None:
 
 def _admission(made: Admission) -> AdmissionView:
     return AdmissionView(id=made.id, at=made.at, slots=made.slots, gathering=made.gathering)
+
+
+def _claim(made: Pledge) -> ClaimView:
+    return ClaimView(id=made.id, at=made.at, rule=made.rule, victims=list(made.victims))
+
+
+def _yielded(made: Yielded) -> YieldedView:
+    return YieldedView(at=made.at, reason=made.reason, message=made.message)
 
 
 def _condition(each: Condition) -> ConditionView:

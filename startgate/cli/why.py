@@ -8,14 +8,22 @@ from typing import Final
 
 from startgate.cli import connect, leader, output
 from startgate.cli.failure import NOT_FOUND, USAGE, VerbError, no_such_kind
-from startgate.cli.views import Document, GangView, view, waited
+from startgate.cli.views import Document, GangView, view
+from startgate.engine.world import Rule
 from startgate.kube.client import Client
 from startgate.kube.errors import ApiError
 from startgate.kube.kinds import GANGS, JOBS, Kind, T
 from startgate.model import names
 from startgate.model.gang import Phase
-from startgate.model.objects import Job, condition
+from startgate.model.objects import Job, condition, timestamp
 from startgate.model.reasons import Code
+
+RULES: Final = {
+    Rule.GUARANTEE: "it is within its queue's guarantee, and theirs are above their own",
+    Rule.DESERVED: "it is within what its queue deserves, and theirs are above that",
+    Rule.PRIORITY: "its priority is higher than theirs",
+}
+"""Why others have to give way for it."""
 
 JOB: Final = frozenset({"job", "jobs", "job.batch", "jobs.batch"})
 GANG: Final = frozenset({"gang", "gangs", "gg", f"gang.{names.GROUP}", f"gangs.{names.GROUP}"})
@@ -101,8 +109,9 @@ def show(answer: Answer) -> None:
     output.line(f"{owner} in namespace {gang.namespace} is {gang.phase}{reason}", style)
     if gang.message:
         output.line(f"  {gang.message}")
-    if joining := _joining(gang):
-        output.line(f"  {joining}")
+    for more in (_before(gang, now), _joining(gang)):
+        if more:
+            output.line(f"  {more}")
     output.line("")
     output.facts(
         [
@@ -112,12 +121,53 @@ def show(answer: Answer) -> None:
             ("Pods", _pods(gang)),
             ("Missing", ", ".join(f"{resource} {amount}" for resource, amount in gang.shortage.items())),
             ("Since", _since(gang, now)),
+            ("Making room", _making_room(gang, now)),
             ("Admitted", _admitted(gang)),
+            ("Gave way", _gave_way(gang, now)),
             ("Taken back", _taken_back(gang)),
             ("Conditions", ", ".join(f"{each.type}={each.status}" for each in gang.conditions)),
             *_history(gang),
         ]
     )
+
+
+def _before(gang: GangView, now: float) -> str:
+    """To whom it gave way, as long as it waits for that; its own sentence says what it waits for by now."""
+    if gang.yielded is None or gang.admission or gang.message == gang.yielded.message:
+        return ""
+    return f"{_ago(gang.yielded.at, now) or 'before this,'} it {gang.yielded.message}"
+
+
+def _gave_way(gang: GangView, now: float) -> str:
+    """When it did, and to whom where no sentence above says it."""
+    if gang.yielded is None:
+        return ""
+    said = gang.yielded.reason
+    if gang.admission:
+        said += f": {gang.yielded.message}"
+    return f"{_time(gang.yielded.at, now)}, {said}"
+
+
+def _making_room(gang: GangView, now: float) -> str:
+    """Who is on the way out for it."""
+    made = gang.claim
+    if made is None or gang.reason != Code.MAKING_ROOM:
+        return ""
+    rule = f", since {RULES[Rule(made.rule)]}" if made.rule in RULES else ""
+    return f"{', '.join(made.victims)}, from {_time(made.at, now)} on{rule} (audit id {made.id})"
+
+
+def _time(at: str, now: float) -> str:
+    ago = _ago(at, now)
+    return f"{at} ({ago})" if ago else at
+
+
+def _ago(at: str, now: float) -> str:
+    """How long ago that is, if it can be read."""
+    try:
+        return f"{output.age(now - timestamp(at))} ago"
+    except ValueError:
+        return ""
 
 
 def _joining(gang: GangView) -> str:
@@ -139,8 +189,7 @@ def _pods(gang: GangView) -> str:
 
 
 def _since(gang: GangView, now: float) -> str:
-    seconds = waited(gang, now)
-    return "" if seconds is None else f"{gang.since} ({output.age(seconds)} ago)"
+    return "" if gang.since is None else _time(gang.since, now)
 
 
 def _admitted(gang: GangView) -> str:

@@ -28,11 +28,13 @@ from startgate.cli.views import GangView, view
 from startgate.kube.election import LeaseSpec
 from startgate.kube.errors import ApiError, ConfigurationError, Unreachable
 from startgate.model.gang import Gang
-from startgate.model.objects import Condition, Job, JobSpec, JobStatus, ObjectMeta, PodTemplateSpec, timestamp
-from startgate.model.queue import Queue, QueueSpec, QueueStatus
+from startgate.model.objects import Condition, Job, JobSpec, JobStatus, ObjectMeta, PodTemplateSpec, rfc3339, timestamp
+from startgate.model.queue import Queue, QueueSpec
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "kubectl-gang"
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+
+GPU = "nvidia.com/gpu"
 
 
 class Ended(NamedTuple):
@@ -313,6 +315,63 @@ def test_who_waits_to_join_a_gang_that_runs(
     assert ("to join" in out) == bool(said)
 
 
+GAVE = (
+    "gave its place to r/job-pretrain of queue research, which is within its deserved share, while queue eval is above "
+    "its own (16 of 8 nvidia.com/gpu); it keeps its age and starts again in its turn"
+)
+
+
+def told(capsys: pytest.CaptureFixture[str], **status: object) -> str:
+    """What `why` says of job-sweep, which gave way 200 seconds ago."""
+    at = rfc3339(time.time() - 200)
+    status = {"yielded": {"at": at, "reason": "Reclaimed", "message": GAVE}, **status}
+    spec = {"queue": "eval", "minAvailable": 8, "pods": 8}
+    gang = {"metadata": {"name": "job-sweep", "namespace": "e"}, "spec": spec, "status": status}
+    found = view(msgspec.convert(gang, Gang))
+    why.show(why.Answer(namespace="e", job="sweep", gang=found, message=found.message, stale=None))
+    return re.sub(r"3m2\ds ago", "3m20s ago", capsys.readouterr().out.replace(at, "AT"))
+
+
+def test_a_gang_that_gave_way_says_to_whom_and_why_it_waits_now(capsys: pytest.CaptureFixture[str]) -> None:
+    first = told(capsys, phase="Parked", reason="Reclaimed", message=GAVE)
+    assert first.splitlines()[:3] == ["Gang job-sweep in namespace e is Parked: Reclaimed", f"  {GAVE}", ""]
+    assert re.search(r"^Gave way +AT \(3m20s ago\), Reclaimed$", first, re.MULTILINE)
+    later = told(capsys, phase="Parked", reason="ClusterInUse", message="needs 8 nvidia.com/gpu; …")
+    assert later.splitlines()[:4] == [
+        "Gang job-sweep in namespace e is Parked: ClusterInUse",
+        "  needs 8 nvidia.com/gpu; …",
+        f"  3m20s ago it {GAVE}",
+        "",
+    ]
+    assert re.search(r"^Gave way +AT \(3m20s ago\), Reclaimed$", later, re.MULTILINE)
+
+
+def test_a_gang_that_runs_again_has_it_in_its_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    admission = {"id": "i", "at": "2026-11-30T02:58:04Z", "slots": 8}
+    said = told(capsys, phase="Running", reason="Running", message="8 of 8 …", admission=admission)
+    assert said.splitlines()[:3] == ["Gang job-sweep in namespace e is Running", "  8 of 8 …", ""]
+    assert re.search(rf"^Gave way +AT \(3m20s ago\), Reclaimed: {re.escape(GAVE)}$", said, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("rule", "since"),
+    [
+        ("guarantee", ", since it is within its queue's guarantee, and theirs are above their own"),
+        ("deserved", ", since it is within what its queue deserves, and theirs are above that"),
+        ("priority", ", since its priority is higher than theirs"),
+        ("of tomorrow", ""),
+    ],
+)
+def test_a_gang_for_which_others_give_way_says_who_does(
+    capsys: pytest.CaptureFixture[str], rule: str, since: str
+) -> None:
+    claim = {"id": "c1", "at": "2020-01-01T00:00:00Z", "rule": rule, "victims": ["e/job-a", "e/job-b"]}
+    said = told(capsys, reason="MakingRoom", message="its turn has come: …", claim=claim)
+    assert "Making room   e/job-a, e/job-b, from 2020-01-01T00:00:00Z (" in said
+    assert f" ago) on{since} (audit id c1)\n" in said
+    assert "Making room" not in told(capsys, reason="NoRoom", claim=claim)  # they are gone, and it wasn't enough
+
+
 # --- is it up to date? ----------------------------------------------------------------------------------------------
 
 RENEWED = "2026-11-30T02:58:04.120394Z"
@@ -381,23 +440,129 @@ def test_missing_parents_and_circles_hide_nothing() -> None:
     assert ("orphan", 0) in shape(found)
 
 
+def queue_of(name: str, said: dict[str, object] | None = None, **spec: object) -> Queue:
+    """With this in its status, by the controller that has looked at it; None: it hasn't."""
+    status = {} if said is None else {"conditions": [{"type": "Sound", "status": "True"}], **said}
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec, "status": status}, Queue)
+
+
+def seen(*found: Queue) -> queues.Queues:
+    return queues.Queues(queues=[queues._view(each, depth) for each, depth in queues.in_order([*found])], stale=None)
+
+
 def test_a_full_queue_has_a_headroom_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    limits = QueueSpec(capability={"cpu": "4"}, guarantee={"example.com/x": 1}, deserved={"memory": "1Gi"})
-    said = QueueStatus(
-        allocated={"cpu": "4000m", "nvidia.com/gpu": 4},
-        headroom={"memory": "2Gi"},
-        conditions=[Condition(type="Sound", status="True")],
-    )
-    full, new = (
-        Queue(metadata=ObjectMeta(name=n), spec=limits, status=s) for n, s in (("a", said), ("b", QueueStatus()))
-    )
-    views = [queues._view(each, 0) for each in (full, new)]
-    assert views[0].headroom == {"cpu": "0", "example.com/x": "0", "memory": "2Gi", "nvidia.com/gpu": "0"}
-    assert views[1].headroom == {}
-    queues.show(queues.Queues(queues=views, stale=None))
+    limits = {"capability": {"cpu": "4"}, "guarantee": {"example.com/x": 1}, "deserved": {"memory": "1Gi"}}
+    said = {"allocated": {"cpu": "4000m", GPU: 4}, "headroom": {"memory": "2Gi"}}
+    found = seen(queue_of("a", said, **limits), queue_of("b", None, **limits))
+    full, new = found.queues
+    assert full.headroom == {"cpu": "0", "example.com/x": "0", "memory": "2Gi", GPU: "0"}
+    assert new.headroom == {}
+    queues.show(found)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[1][-6:] == ["cpu", "-", "-", "4", "4", "0"]
+    assert lines[1][-6:] == ["cpu", "-", "0", "4", "4", "0"]
     assert lines[-2][-1] == "-"
+
+
+TENANTS = seen(
+    queue_of("night", {"headroom": {"cpu": "4"}, "share": "0.00", "waiting": 1}, stopped=True, capability={"cpu": "4"}),
+    queue_of("scratch", {"allocated": {"cpu": "500m"}, "running": 1}),
+    queue_of(
+        "tenants",
+        {
+            "allocated": {GPU: 24, "pods": 3},
+            "deserved": {GPU: 24, "pods": 110},
+            "share": "1.00",
+            "next": "research/job-pretrain",
+            "unlabelled": {GPU: 1, "cpu": "300m"},
+            "waiting": 3,
+            "running": 2,
+        },
+        capability={GPU: 24},
+    ),
+    queue_of(
+        "eval",
+        {"allocated": {GPU: 16}, "deserved": {GPU: 8}, "share": "2.00", "next": "eval/job-sweep", "running": 2},
+        parent="tenants",
+        guarantee={GPU: 2},
+        deserved={GPU: 8},
+    ),
+    queue_of("research", {"allocated": {GPU: 8}, "deserved": {GPU: 16}, "share": "0.50"}, parent="tenants"),
+)
+
+
+def test_the_tree_with_shares_and_who_is_next(capsys: pytest.CaptureFixture[str]) -> None:
+    queues.show(TENANTS)
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert " ".join(header.split()) == (
+        "QUEUE RUNNING WAITING SHARE RESOURCE GUARANTEE DESERVED CAPABILITY ALLOCATED HEADROOM UNLABELLED NEXT"
+    )
+    assert [re.split(" {3,}", line.strip()) for line in lines] == [
+        ["night (stopped)", "0", "1", "0.00", "cpu", "-", "-", "4", "-", "4", "-"],
+        ["scratch", "1", "0", "∞", "cpu", "-", "0", "-", "500m", "0", "-"],
+        ["tenants", "2", "3", "1.00", GPU, "-", "24", "24", "24", "0", "1", "research/job-pretrain"],
+        ["eval", "2", "0", "2.00", GPU, "2", "8", "-", "16", "0", "-", "eval/job-sweep"],
+        ["research", "0", "0", "0.50", GPU, "-", "16", "-", "8", "0", "-"],
+    ]
+    assert [line[:8] for line in lines[2:]] == ["tenants ", "  eval  ", "  resear"]
+
+
+def test_what_is_too_wide_for_the_terminal_is_folded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "room", lambda: 110)
+    queues.show(TENANTS)
+    assert (
+        capsys.readouterr().out
+        == """\
+QUEUE            RUNNING  WAITING  SHARE  RESOURCE        GUARANTEE  DESERVED  CAPABILITY  ALLOCATED  HEADROOM
+night (stopped)  0        1        0.00   cpu             -          -         4           -          4
+scratch          1        0        ∞      cpu             -          0         -           500m       0
+tenants          2        3        1.00   nvidia.com/gpu  -          24        24          24         0
+  next is research/job-pretrain
+  unlabelled pods use 1 nvidia.com/gpu
+  eval           2        0        2.00   nvidia.com/gpu  2          8         -           16         0
+    next is eval/job-sweep
+  research       0        0        0.50   nvidia.com/gpu  -          16        -           8          0
+"""
+    )
+    monkeypatch.setattr(output, "room", lambda: 80)
+    queues.show(TENANTS)
+    assert (
+        capsys.readouterr().out
+        == """\
+RESOURCE             GUARANTEE   DESERVED   CAPABILITY   ALLOCATED   HEADROOM
+night (stopped): 0 running, 1 waiting, share 0.00
+  cpu                -           -          4            -           4
+scratch: 1 running, 0 waiting, share ∞
+  cpu                -           0          -            500m        0
+tenants: 2 running, 3 waiting, share 1.00
+  nvidia.com/gpu     -           24         24           24          0
+  next is research/job-pretrain
+  unlabelled pods use 1 nvidia.com/gpu
+  eval: 2 running, 0 waiting, share 2.00
+    nvidia.com/gpu   2           8          -            16          0
+    next is eval/job-sweep
+  research: 0 running, 0 waiting, share 0.50
+    nvidia.com/gpu   -           16         -            8           0
+"""
+    )
+
+
+def test_columns_in_which_nothing_stands_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    queues.show(seen(queue_of("a"), queue_of("b", None, capability={"cpu": "4"})))
+    header, first, second = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert header == ["QUEUE", "RUNNING", "WAITING", "RESOURCE", "CAPABILITY"]
+    assert (first, second) == (["a", "0", "0", "-", "-"], ["b", "0", "0", "cpu", "4"])
+
+
+def test_the_document_has_all_of_it() -> None:
+    found = {each.name: each for each in TENANTS.queues}
+    assert (found["eval"].share, found["eval"].next) == (2.0, "eval/job-sweep")
+    assert (found["scratch"].share, found["scratch"].next) == (None, None)
+    assert found["tenants"].unlabelled == {GPU: "1", "cpu": "300m"}
+    assert found["tenants"].deserved == {GPU: "24", "pods": "110"}
+    assert (found["eval"].given, found["research"].given) == ({GPU: "8"}, {})
+    assert (found["scratch"].deserved, found["scratch"].reclaimable) == ({"cpu": "0"}, True)
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh-"), max_size=8))
