@@ -174,21 +174,25 @@ class Gangs:
         """With what stands in its way, and with those that make room for it."""
         asks, barred = state.asks, self._not_admitted(state.facts)
         assert asks is not None
-        state.victims = self._leaving(state, holders)
+        self._follow_victims(state, holders)
         if barred or state.victims:
             return msgspec.structs.replace(asks, obstacle=barred, victims=state.victims)
         return asks
 
-    def _leaving(self, state: State, holders: Mapping[str, Holder]) -> tuple[str, ...]:
-        """Its victims that aren't gone yet; one that was gone once is none any more, though it starts again."""
+    def _follow_victims(self, state: State, holders: Mapping[str, Holder]) -> None:
+        """Who makes room for it still. The last of them count until it has started, or an answer says that it can't:
+        it comes before all others when they are gone. One that was gone before them is none, though it starts again.
+        """
         pledge = state.pledge
         if pledge is None:
-            state.victims_of = ""
-            return ()
-        known = state.victims if state.victims_of == pledge.id else pledge.victims
-        state.victims_of = pledge.id
-        held = [(victim, holders.get(self._uids.get(victim, ""))) for victim in known]
-        return tuple(victim for victim, holds in held if holds and holds.leaving_charge)
+            state.victims, state.victims_of, state.makes_room = (), "", False
+            return
+        if state.victims_of != pledge.id:
+            state.victims, state.victims_of = tuple(pledge.victims), pledge.id
+        held = [(victim, holders.get(self._uids.get(victim, ""))) for victim in state.victims]
+        leaving = tuple(victim for victim, holds in held if holds and holds.leaving_charge)
+        state.makes_room = bool(leaving)
+        state.victims = leaving or state.victims
 
     def _observe(self, group: Group) -> Facts | None:
         if group.job is not None:

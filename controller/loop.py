@@ -136,6 +136,8 @@ class Loop:
         first = {stay.gang: stay for stay in reversed(plan.stay)}
         for stay in first.values():
             state = self._gangs.named(stay.gang)
+            if not state.makes_room:
+                state.victims = ()  # all that gave way for it are gone, and it can't start: others have their turn
             if state.verdict != stay or state.refused:
                 # What was refused a while ago isn't why it waits now.
                 state.verdict, state.refused = stay, None

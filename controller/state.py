@@ -87,7 +87,9 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     holds: Holder | None = None
     """What it puts into the World while nothing is under way."""
     victims: tuple[str, ...] = ()
-    """Of the gangs that were told to give way for it, those whose pods aren't gone yet."""
+    """The gangs that were told to give way for it; while some of them are still leaving, only those."""
+    makes_room: bool = False
+    """Whether any of them is leaving still."""
     victims_of: str = ""
     """The pledge that these are of."""
     charge: tuple[str, Amounts] = ("", {})

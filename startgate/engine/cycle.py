@@ -91,11 +91,13 @@ class _Decision:
     def hold_for_heirs(self) -> None:
         """Those for whom others were told to give way: they start if they can by now, else what is freed is held."""
         going = {holder.gang: holder for holder in self.world.holders if holder.leaving}
-        heirs = [gang for gang in self.asking if any(victim in going for victim in gang.victims)]
+        heirs = [gang for gang in self.asking if gang.victims]
         for gang in sorted(heirs, key=lambda each: (-each.priority, each.since, each.gang)):
             asks, minimum = amounts_of(gang.minimum), some(gang.minimum)
             if self._admit(gang, minimum, asks):
                 self.asking.remove(gang)
+                continue
+            if not any(victim in going for victim in gang.victims):
                 continue
             self.ground.look_ahead()
             placements = self.ground.place(gang.queue, minimum, asks)

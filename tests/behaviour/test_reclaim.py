@@ -54,6 +54,8 @@ async def test_a_queue_gets_its_share_by_whole_gangs_and_no_more(field: Field) -
     gpus = {"deserved": {"nvidia.com/gpu": 8}}
     mine, theirs = await tenants(field, gpus, gpus)
     for number in range(8):
+        if number == 4:
+            await field.next_second()
         await field.run(f"a{number}", pods=2, cpu="100m", gpu=1, queue=theirs)
     for number in range(6):
         await field.submit(f"b{number}", pods=2, cpu="100m", gpu=1, queue=mine)
@@ -76,6 +78,8 @@ async def test_one_gang_gives_way_where_one_is_enough(field: Field) -> None:
     await field.nodes(3)
     mine, theirs = await tenants(field, {"weight": 10}, {"weight": 1})
     for number in range(11):
+        if number == 10:
+            await field.next_second()
         await field.run(f"a{number}", pods=1, queue=theirs)
     await field.submit("b", pods=2, queue=mine)
     await field.phase("b", Phase.RUNNING)
@@ -178,6 +182,7 @@ async def test_a_gang_that_gave_way_completes_later(field: Field) -> None:
     assert has_yielded(field, "victim")
     job = await field.completes("victim", LONG)
     assert (job.status.succeeded, job.status.failed) == (4, 0)
+    assert len(field.opened("victim")) == 8, "it started twice, and gave way once"
     assert names.PARKED not in job.metadata.annotations
     assert names.PARKED_MESSAGE not in job.metadata.annotations
 
