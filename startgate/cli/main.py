@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn, TypeAlias
 import typer
 from typer.exceptions import TyperException
 
-from startgate.cli import connect, list_gangs, output, queues, why
+from startgate.cli import connect, list_gangs, output, queues, simulate, why
 from startgate.cli.failure import EXIT_CODES, INTERRUPTED, USAGE, VerbError
 from startgate.cli.output import Format, Output
 
@@ -84,6 +84,25 @@ def queues_verb(
     if output_format is Format.TABLE:
         return partial(queues.show, found)
     return partial(output.write, found, output_format)
+
+
+@app.command("simulate", short_help="Tell what would happen, from files alone.", epilog=EXIT_CODES)
+def simulate_verb(
+    files: simulate.Files = None,
+    what_if: simulate.WhatIf = None,
+    until: simulate.Until = None,
+    patience: simulate.Patience = None,
+    output_format: Output = Format.TABLE,
+) -> Answer:
+    """Tell which gangs would start when, where, and why not, from manifests or a dump; no cluster is asked."""
+    answer = simulate.ask(files or (), what_if or (), until, patience)
+    if isinstance(answer, tuple):
+        comparison, notes = answer
+        shown, document = partial(simulate.show_comparison, comparison, notes), comparison
+        return shown if output_format is Format.TABLE else partial(simulate.write, document, notes, output_format)
+    if output_format is Format.TABLE:
+        return partial(simulate.show, answer)
+    return partial(simulate.write, answer.told, answer.notes, output_format)
 
 
 def run() -> NoReturn:

@@ -34,6 +34,17 @@ KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 """Set by the Job controller on the pods of an Indexed Job."""
 
+# Annotations that `kubectl gang simulate` reads, on any object; the controller never does.
+SIMULATE: Final = "simulate.startgate.dev/"
+SIMULATE_AT: Final = f"{SIMULATE}at"
+"""When it appears; a second document of the same name changes it then."""
+SIMULATE_GONE: Final = f"{SIMULATE}gone"
+"""When it is deleted."""
+SIMULATE_RUNS: Final = f"{SIMULATE}runs"
+"""How long its pods run, from their binding; without it for ever."""
+SIMULATE_TERMINATES: Final = f"{SIMULATE}terminates"
+"""How long its pods take to terminate, once they are deleted."""
+
 SYSTEM_NAMESPACE: Final = "startgate-system"
 WEBHOOK_SERVICE: Final = "startgate-webhook"
 CONTROLLER_ACCOUNT: Final = "startgate-controller"

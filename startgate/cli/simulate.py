@@ -1,0 +1,271 @@
+"""`kubectl gang simulate`: what would happen, from files alone. Reads them, has the engine tell the story, prints it.
+
+What always holds: no cluster is asked; a file that can't be read, or makes no sense, is one sentence that names it.
+"""
+
+import os
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from startgate.cli import output
+from startgate.cli.failure import NOT_FOUND, USAGE, VerbError
+from startgate.engine.simulate import compare as comparing
+from startgate.engine.simulate.compare import Change, Comparison, GangChange, Sum
+from startgate.engine.simulate.documents import InputError, Source
+from startgate.engine.simulate.manifests import MICRO, Manifest, overlay, read
+from startgate.engine.simulate.report import Event, Happened, Seconds, Story
+from startgate.engine.simulate.run import simulate
+from startgate.engine.world import PATIENCE
+from startgate.model.duration import DurationError, parse_seconds
+
+STDIN: Final = "-"
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+WIDTH: Final = 100
+"""Columns that sentences are wrapped to."""
+
+NODES_NAMED: Final = 3
+"""So many nodes are named in a line of the table; the rest are counted."""
+
+Files: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("-f", "--filename", metavar="FILE|DIR", help="Manifests; a directory with all below it; - for stdin."),
+]
+WhatIf: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--what-if", metavar="FILE|DIR", help="Objects to lay over them; prints what that changes."),
+]
+Until: TypeAlias = Annotated[
+    str | None, typer.Option("--until", metavar="DURATION", help="Where to stop, as 2h; else when no more can happen.")
+]
+Patience: TypeAlias = Annotated[
+    str | None, typer.Option("--patience", metavar="DURATION", help="The controller's --patience; default 10m.")
+]
+
+
+def ask(
+    files: Sequence[str], what_if: Sequence[str], until: str | None, patience: str | None
+) -> Story | tuple[Comparison, tuple[str, ...]]:
+    """The story of these files; with `what_if` a comparison, and what is to be said beside it."""
+    if not files:
+        raise VerbError(USAGE, "simulate needs something to simulate: -f FILE, -f DIR, or -f - for standard input.")
+    if [*files, *what_if].count(STDIN) > 1:
+        raise VerbError(USAGE, "standard input (-) can be read once only.")
+    end = None if until is None else round(_duration("--until", until) * MICRO)
+    calm = PATIENCE if patience is None else _duration("--patience", patience)
+    try:
+        base = _read(files)
+        if not what_if:
+            return simulate(base, until=end, patience=calm)
+        changes = _read(what_if)
+        before = simulate(base, until=end, patience=calm)
+        after = simulate(overlay(base, changes), until=end, patience=calm)
+    except InputError as error:
+        raise VerbError(USAGE, f"{error}.") from None
+    new = [f"With the change: {each}" for each in after.notes if each not in before.notes]
+    return comparing.compare(before, after), (*before.notes, *new)
+
+
+def _duration(option: str, text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except DurationError as error:
+        raise VerbError(USAGE, f"{option}: {error}.") from None
+
+
+def _read(names: Sequence[str]) -> list[Manifest]:
+    found = read(source for name in names for source in _sources(name))
+    if found.ignored:
+        output.note(f"Passed over, since they play no part: {_counted(found.ignored)}.")
+    if not found.manifests:
+        raise VerbError(NOT_FOUND, f"There is no object to simulate in {', '.join(names)}.")
+    return found.manifests
+
+
+def _counted(ignored: Counter[str]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(ignored.items()))
+
+
+def _sources(name: str) -> Iterator[Source]:
+    if name == STDIN:
+        yield _source("standard input", sys.stdin.buffer.read())
+        return
+    path = Path(name)
+    if path.is_dir():
+        inside = sorted(_below(path))
+        if not inside:
+            raise VerbError(NOT_FOUND, f"{name}: no {', '.join(SUFFIXES)} file is in this directory or below it.")
+    else:
+        inside = [path]
+    for each in inside:
+        try:
+            yield _source(str(each), each.read_bytes())
+        except FileNotFoundError:
+            raise VerbError(NOT_FOUND, f"{each}: there is no such file.") from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise VerbError(NOT_FOUND, f"{each}: it can't be read ({why}).") from None
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(directory):
+        yield from (Path(folder) / name for name in names if name.endswith(SUFFIXES))
+
+
+def _source(name: str, content: bytes) -> Source:
+    try:
+        return Source(name, content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: byte {error.start} isn't UTF-8, so this is no text") from None
+
+
+# --- printing --------------------------------------------------------------------------------------------------------
+
+
+def write(document: object, notes: Sequence[str], form: output.Format) -> None:
+    """For programs."""
+    _notes(notes)
+    output.write(document, form)
+
+
+def show(story: Story) -> None:
+    """As a table: what happened, who waits in the end, and the queues' books."""
+    _notes(story.notes)
+    told = story.told
+    if not told.events:
+        output.note("Nothing happened to any gang.")
+    else:
+        output.table(
+            ["AT", "GANG", "EVENT", "PODS", "WHY, OR WHERE"],
+            [[_clock(each.at), each.gang, each.event, str(len(each.pods) or "-"), _what(each)] for each in told.events],
+        )
+    waiting = [(name, gang) for name, gang in told.final.gangs.items() if gang.phase not in ("Running", "Finished")]
+    if waiting:
+        output.line("")
+        output.line(f"In the end, after {_clock(story.ended)}, not running:", "bold")
+        for name, gang in waiting:
+            _paragraph(f"{name} ({gang.phase}): ", gang.message or gang.reason)
+    if told.final.queues:
+        output.line("")
+        _queues(story)
+
+
+def show_comparison(comparison: Comparison, notes: Sequence[str]) -> None:
+    """As tables: totals, then queues, then those gangs that fare differently."""
+    _notes(notes)
+    header = ["", "GANGS", "STARTED", "WAITED", "LONGEST", "FINISHED", "GAVE WAY", "SOONER", "LATER"]
+    rows = [_change("all", comparison.total)]
+    rows += [_change(f"queue {name}", change) for name, change in comparison.queues.items()]
+    output.table(header, rows)
+    moved = [(name, gang) for name, gang in comparison.gangs.items() if gang.before != gang.after]
+    output.line("")
+    if not moved:
+        output.line("No gang starts, waits or ends in another way.")
+        return
+    output.table(
+        ["GANG", "QUEUE", "STARTS", "WAITS", "ENDS", "START MOVES BY"],
+        [_gang_change(name, gang) for name, gang in moved],
+    )
+
+
+def _notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        output.note(f"Note: {note}")
+
+
+def _clock(seconds: Seconds) -> str:
+    """As people write it, nothing left out: 1h30m, 90.5s is 1m30.5s."""
+    hours, rest = divmod(seconds, 3600)
+    minutes, rest = divmod(rest, 60)
+    parts = [f"{int(hours)}h"] if hours else []
+    parts += [f"{int(minutes)}m"] if minutes else []
+    rest = round(rest, 6)
+    parts += [f"{rest:g}s"] if rest or not parts else []
+    return "".join(parts)
+
+
+def _what(event: Event) -> str:
+    if event.event is Happened.RELEASED:
+        return _nodes(event.pods)
+    return event.reason
+
+
+def _nodes(pods: Mapping[str, str]) -> str:
+    """Where to, for one line."""
+    counts = Counter(node or "no node yet" for node in pods.values())
+    named = [f"{count} on {node}" for node, count in list(counts.items())[:NODES_NAMED]]
+    more = len(counts) - len(named)
+    return ", ".join(named) + (f" and {more} more node{'s' if more > 1 else ''}" if more else "")
+
+
+def _paragraph(head: str, text: str) -> None:
+    for line in textwrap.wrap(
+        head + text,
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    ):
+        output.line(line)
+
+
+def _queues(story: Story) -> None:
+    rows: list[list[str]] = []
+    for name, queue in story.told.final.queues.items():
+        resources = sorted({*queue.allocated, *queue.deserved, *queue.headroom})
+        shown = [each for each in resources if each != "pods"] or resources
+        share = "none deserved" if queue.share is None else f"{queue.share:.3g}"
+        for number, resource in enumerate(shown):
+            parts = [part.get(resource, "-") for part in (queue.allocated, queue.deserved, queue.headroom)]
+            rows.append([*((name, share) if number == 0 else ("", "")), resource, *parts])
+    output.table(["QUEUE", "SHARE", "RESOURCE", "ALLOCATED", "DESERVED", "HEADROOM"], rows)
+
+
+def _change(name: str, change: Change) -> list[str]:
+    def both(field: str) -> str:
+        return _both(*(str(getattr(each, field)) for each in (change.before, change.after)))
+
+    waited = _both(_wait(change.before), _wait(change.after))
+    longest = _both(_clock(change.before.longest), _clock(change.after.longest))
+    return [
+        name,
+        both("gangs"),
+        both("started"),
+        waited,
+        longest,
+        both("finished"),
+        both("gave_way"),
+        str(change.sooner),
+        str(change.later),
+    ]
+
+
+def _wait(total: Sum) -> str:
+    return _clock(total.waited)
+
+
+def _gang_change(name: str, gang: GangChange) -> list[str]:
+    moved = comparing.gain(gang)
+    shift = "-" if moved is None else "0s" if not moved else f"{'-' if moved > 0 else '+'}{_clock(abs(moved))}"
+    return [
+        name,
+        gang.queue,
+        _both(*(_time(way.started) if way else "-" for way in (gang.before, gang.after))),
+        _both(*(_time(way.waited) if way else "-" for way in (gang.before, gang.after))),
+        _both(*(_time(way.finished) if way else "-" for way in (gang.before, gang.after))),
+        shift,
+    ]
+
+
+def _time(seconds: Seconds | None) -> str:
+    return "never" if seconds is None else _clock(seconds)
+
+
+def _both(before: str, after: str) -> str:
+    return before if before == after else f"{before} → {after}"

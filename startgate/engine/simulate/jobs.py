@@ -1,0 +1,508 @@
+"""The Job controller, as far as it decides which pods there are: what it makes, counts, gives up and ends.
+
+From Kubernetes' documentation of Jobs, and measured where that is silent. What always holds: a pod that leaves because
+its Job is suspended counts as no failure; one that is deleted or lost does, unless the Job's podFailurePolicy ignores
+disruptions; a Job that has ended makes no more pods. Not followed: success policies, back-off limits by index.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from startgate.engine.observe import template_shape
+from startgate.engine.simulate import admission
+from startgate.engine.simulate.manifests import MICRO, Life
+from startgate.engine.simulate.merge import merge, without_nulls
+from startgate.engine.simulate.pods import Actor, Mold, from_mold, mold
+from startgate.model import objects
+from startgate.model.objects import Condition, Job, JobStatus, OwnerReference, rfc3339, timestamp
+from startgate.model.pods import Pod, Shape
+
+if TYPE_CHECKING:
+    from startgate.engine.simulate.stage import Stage
+
+BACKOFF_LIMIT: Final = 6
+BACK_OFF: Final = (10 * MICRO, 600 * MICRO)
+"""Before pods are made again after a failure: at first, and at most; doubled with each failure since a success."""
+
+MADE_UP: Final = "simulate:"
+"""Begins the uids of objects that no cluster has given one."""
+
+TRACKED: Final = "batch.kubernetes.io/job-tracking"
+"""Kubernetes' finalizer on pods that their Job hasn't counted yet."""
+
+
+class Loss(Enum):
+    """Why a pod is deleted before it has ended."""
+
+    SUSPENDED = "suspended"  # its Job makes it leave, and counts no failure
+    SURPLUS = "surplus"  # its Job has no use for it any more
+    DELETED = "deleted"  # by somebody
+    DISRUPTED = "disrupted"  # evicted, or its node is gone: condition DisruptionTarget
+
+
+class Group:
+    """The pods of one owner, and the owner if it is a Job."""
+
+    __slots__ = ("actors", "job", "kind", "name", "namespace", "order", "since", "stored", "uid")
+
+    def __init__(self, uid: str, kind: str, namespace: str, name: str) -> None:
+        self.uid = uid
+        self.kind = kind
+        self.namespace = namespace
+        self.name = name
+        self.order = 0
+        """Of the document that it is from, or its first pod is."""
+        self.since = 0.0
+        """Epoch seconds from which it is there."""
+        self.stored = False
+        """Whether it comes out of a cluster."""
+        self.job: LiveJob | None = None
+        self.actors: dict[str, Actor] = {}
+
+
+class LiveJob:
+    """One Job that is there."""
+
+    def __init__(self, group: Group, raw: dict[str, Any], where: str) -> None:
+        self.group = group
+        self.where = where
+        self.raw = raw
+        self.succeeded = 0
+        self.done: set[int] = set()
+        self.failed = 0
+        self.failed_indexes = ""
+        self.failures = 0
+        """Since the last success."""
+        self.retry_at = 0
+        """Moment before which it makes no pods after a failure."""
+        self.started: int | None = None
+        self.outcome: Condition | None = None
+        """Complete or Failed, as soon as that is sure; it has ended once its pods are gone."""
+        self.ended = False
+        self.mold: Mold | None = None
+        self.template: Shape | None = None
+        self.serial = 0
+        self.tries: dict[int, int] = {}
+        self.spec = _spec(raw)
+        self._wire: Job | None = None
+
+    @property
+    def indexed(self) -> bool:
+        return self.spec.completion_mode == "Indexed" and self.spec.completions is not None
+
+    @property
+    def suspended(self) -> bool:
+        return bool(self.spec.suspend)
+
+    def set_raw(self, raw: dict[str, Any]) -> None:
+        """The object has been changed."""
+        self.raw = raw
+        self.spec = _spec(raw)
+        self._wire = self.mold = self.template = None
+
+    def changed(self) -> None:
+        """Its status has."""
+        self._wire = None
+
+    def wire(self, begin: float) -> Job:
+        """As it would be read from the API server now. `begin`: epoch seconds of moment 0."""
+        if self._wire is None:
+            made = msgspec.convert({"metadata": self.raw["metadata"], "spec": self.raw["spec"]}, Job)
+            started = None if self.started is None else rfc3339(begin + self.started / MICRO)
+            conditions: tuple[Condition, ...] = ()
+            if self.outcome is not None:
+                early = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}[self.outcome.type]
+                kind = self.outcome.type if self.ended else early
+                conditions = (msgspec.structs.replace(self.outcome, type=kind),)
+            status = JobStatus(
+                succeeded=len(self.done) if self.indexed else self.succeeded,
+                failed=self.failed,
+                failed_indexes=self.failed_indexes,
+                start_time=started,
+                conditions=conditions,
+            )
+            self._wire = msgspec.structs.replace(made, status=status)
+        return self._wire
+
+
+class Jobs:
+    """All Jobs, and the pods of all owners."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.groups: dict[str, Group] = {}
+        """By the owner's uid."""
+        self._names: dict[tuple[str, str], str] = {}
+        """Uids of the Jobs that are there, by namespace and name."""
+        self._unsettled: dict[str, None] = {}
+
+    # --- what the files, and our controller, do to Jobs ---------------------------------------------------------
+
+    def create(self, life: Life) -> None:
+        """A Job appears."""
+        raw = merge({"spec": {"template": {}}}, life.raw)
+        old = admission.stored(raw)
+        raw = raw if old else admission.create_job(raw)
+        metadata = {"uid": f"{MADE_UP}{life.order}", "namespace": life.key.namespace, **raw["metadata"]}
+        since = created_at(metadata, self._stage.timeline.epoch)
+        metadata["creationTimestamp"] = rfc3339(since)
+        raw = {**raw, "metadata": metadata}
+        group = self._group(metadata["uid"], "Job", life.key.namespace, life.key.name)
+        group.order, group.since, group.stored = life.order, since, old
+        job = group.job = LiveJob(group, raw, life.where)
+        self._names[(group.namespace, group.name)] = group.uid
+        self._recall(job, raw.get("status") or {})
+        self._unsettle(job)
+
+    def _recall(self, job: LiveJob, status: dict[str, Any]) -> None:
+        """What a stored Job says of its past."""
+        held = msgspec.convert(without_nulls(status), JobStatus)
+        job.succeeded, job.failed, job.failed_indexes = held.succeeded, held.failed, held.failed_indexes or ""
+        job.done = _indexes(held.completed_indexes, job.spec.completions or 0)
+        if held.start_time:
+            job.started = self._stage.timeline.moment(timestamp(held.start_time))
+            self._plan_deadline(job)
+        for kind in ("Complete", "Failed"):
+            found = objects.condition(held.conditions, kind)
+            if found is not None and found.status == "True":
+                job.outcome, job.ended = found, True
+
+    def change(self, namespace: str, name: str, patch: dict[str, Any], where: str) -> None:
+        """A Job is changed by its user."""
+        job = self.named(namespace, name)
+        if job is None:
+            return
+        template = (patch.get("spec") or {}).get("template")
+        if template and not job.suspended:
+            patch = {**patch, "spec": {key: each for key, each in patch["spec"].items() if key != "template"}}
+            self._stage.notes[f"{where}: the pod template of a Job that isn't suspended can't be changed"] = None
+        job.where = where
+        self.rewrite(job, admission.update_job(job.raw, merge(job.raw, patch)))
+        if patch.get("status"):
+            self._recall(job, job.raw["status"])
+
+    def rewrite(self, job: LiveJob, raw: dict[str, Any]) -> None:
+        """The object is another one from now on."""
+        was = job.suspended
+        job.set_raw(raw)
+        if was and not job.suspended:
+            job.retry_at = job.failures = 0
+        self._unsettle(job)
+
+    def delete(self, namespace: str, name: str) -> None:
+        """A Job is deleted, and its pods with it."""
+        uid = self._names.pop((namespace, name), None)
+        if uid is None:
+            return
+        group = self.groups[uid]
+        group.job = None
+        self._unsettled.pop(uid, None)
+        self._stage.dirty[uid] = None
+        for actor in list(group.actors.values()):
+            self._stage.delete(actor, Loss.SURPLUS)
+        self._forget_if_empty(group)
+
+    def named(self, namespace: str, name: str) -> LiveJob | None:
+        """The Job of this name."""
+        uid = self._names.get((namespace, name))
+        return self.groups[uid].job if uid else None
+
+    def recast(self) -> None:
+        """What templates come to has changed."""
+        for group in self.groups.values():
+            if group.job:
+                group.job.mold = group.job.template = None
+                self._stage.dirty[group.uid] = None
+
+    def template(self, job: LiveJob) -> Shape:
+        """What its template asks for, as long as it has no pods."""
+        if job.template is None:
+            job.template = template_shape(job.wire(self._stage.timeline.begin), self._stage.classes)
+        return job.template
+
+    def mold_of(self, actor: Actor) -> Mold | None:
+        """What this pod was made from, or would be now."""
+        group = self._group_of(actor)
+        return self._mold(group.job) if group and group.job else None
+
+    # --- pods ---------------------------------------------------------------------------------------------------
+
+    def _group(self, uid: str, kind: str, namespace: str, name: str) -> Group:
+        group = self.groups.get(uid)
+        if group is None:
+            group = self.groups[uid] = Group(uid, kind, namespace, name)
+        return group
+
+    def _group_of(self, actor: Actor) -> Group | None:
+        family = self._family(actor.pod)
+        return self.groups.get(family[0]) if family else None
+
+    def _family(self, pod: Pod) -> tuple[str, str, str] | None:
+        """Uid, kind and name of whom it belongs to: its controller, or itself if it is ours; None: nobody asks."""
+        owner = pod.owner
+        if owner is not None and (pod.queue or owner.kind == "Job"):
+            group = owner.api_version.rpartition("/")[0]
+            if owner.kind == "Job" and group in ("", "batch"):
+                uid = owner.uid or self._names.get((pod.namespace, owner.name), f"job-of-{owner.name}")
+                return uid, "Job", owner.name
+            return owner.uid or f"{owner.kind}-{owner.name}", owner.kind, owner.name
+        return (pod.uid, "Pod", pod.name) if pod.queue else None
+
+    def join(self, actor: Actor) -> None:
+        """A pod is there."""
+        pod = actor.pod
+        if family := self._family(pod):
+            uid, kind, name = family
+            if pod.owner is not None and pod.owner.uid != uid:
+                pod.owner = msgspec.structs.replace(pod.owner, uid=uid)
+            group = self._group(uid, kind, pod.namespace, name)
+            if group.job is None and not group.actors:
+                group.order, group.since, group.stored = actor.document, actor.since, actor.stored
+            group.actors[pod.uid] = actor
+
+    def touch(self, actor: Actor) -> None:
+        """Something about a pod has changed."""
+        if group := self._group_of(actor):
+            self._stage.dirty[group.uid] = None
+            if group.job:
+                self._unsettled[group.uid] = None
+
+    def leave(self, actor: Actor) -> None:
+        """A pod is gone."""
+        self.touch(actor)
+        if group := self._group_of(actor):
+            group.actors.pop(actor.pod.uid, None)
+            self._forget_if_empty(group)
+
+    def _forget_if_empty(self, group: Group) -> None:
+        if group.job is None and not group.actors:
+            self._stage.dirty[group.uid] = None
+            self.groups.pop(group.uid, None)
+
+    def ended(self, actor: Actor) -> None:
+        """A pod's containers have ended."""
+        job, pod = self._job_of(actor), actor.pod
+        if job is None or job.outcome is not None:
+            return
+        if pod.phase == "Succeeded":
+            job.succeeded += 1
+            job.failures = 0
+            if pod.index >= 0:
+                job.done.add(pod.index)
+        else:
+            self._fail(job)
+        job.changed()
+
+    def found_ended(self, actor: Actor, raw: dict[str, Any]) -> None:
+        """A pod that had ended before the simulation; its Job may have counted it already."""
+        job = self._job_of(actor)
+        if job is None:
+            return
+        tracked = TRACKED in (raw["metadata"].get("finalizers") or ())
+        if actor.pod.phase == "Succeeded":
+            if actor.pod.index >= 0:
+                job.done.add(actor.pod.index)
+            if tracked or not admission.stored(job.raw):
+                job.succeeded += 1
+        elif tracked:
+            job.failed += 1
+        job.changed()
+
+    def lost(self, actor: Actor, loss: Loss) -> None:
+        """A pod is on its way out though it hasn't ended."""
+        job = self._job_of(actor)
+        if job is None or job.outcome is not None or actor.pod.deleting or loss in (Loss.SUSPENDED, Loss.SURPLUS):
+            return
+        action = _policy(job.spec) if loss is Loss.DISRUPTED else ""
+        if action == "Ignore":
+            return
+        if action == "FailJob":
+            self._end(job, "Failed", "PodFailurePolicy", "a pod was disrupted, which its podFailurePolicy lets fail it")
+            return
+        self._fail(job)
+
+    def _fail(self, job: LiveJob) -> None:
+        job.failed += 1
+        job.failures += 1
+        first, most = BACK_OFF
+        job.retry_at = self._stage.timeline.now + min(most, first << min(job.failures - 1, 10))
+        self._stage.timeline.at(job.retry_at, (), lambda: self._unsettle(job))
+        job.changed()
+        limit = BACKOFF_LIMIT if job.spec.backoff_limit is None else job.spec.backoff_limit
+        if job.spec.backoff_limit_per_index is None and job.failed > limit:
+            self._end(job, "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+
+    def _job_of(self, actor: Actor) -> LiveJob | None:
+        group = self._group_of(actor)
+        return group.job if group else None
+
+    # --- the controller -----------------------------------------------------------------------------------------
+
+    def _unsettle(self, job: LiveJob) -> None:
+        if job.group.job is job:
+            self._unsettled[job.group.uid] = None
+            self._stage.dirty[job.group.uid] = None
+
+    def settle(self) -> list[LiveJob]:
+        """Brings all Jobs to what they should be; those that have ended by that."""
+        ended: list[LiveJob] = []
+        while self._unsettled:
+            uid = next(iter(self._unsettled))
+            del self._unsettled[uid]
+            job = self.groups[uid].job if uid in self.groups else None
+            if job is not None and not job.ended and job.spec.managed_by in (None, "kubernetes.io/job-controller"):
+                self._sync(job)
+                if job.ended:
+                    ended.append(job)
+        return ended
+
+    def _sync(self, job: LiveJob) -> None:
+        actors = [each for each in job.group.actors.values() if not each.pod.ended]
+        alive = [each for each in actors if not each.pod.deleting]
+        if job.outcome is None:
+            self._judge(job, alive)
+        if job.outcome is not None:
+            for actor in alive:
+                self._stage.delete(actor, Loss.SURPLUS)
+            if not job.group.actors:
+                job.ended = True
+                job.changed()
+                self._stage.dirty[job.group.uid] = None
+            return
+        if job.suspended:
+            for actor in alive:
+                self._stage.delete(actor, Loss.SUSPENDED)
+            job.started = None
+            job.changed()
+            return
+        if job.started is None:
+            job.started = self._stage.timeline.now
+            job.changed()
+            self._plan_deadline(job)
+        self._scale(job, alive, leaving=len(actors) - len(alive))
+
+    def _judge(self, job: LiveJob, alive: list[Actor]) -> None:
+        """Whether it has reached its end."""
+        spec, now = job.spec, self._stage.timeline.now
+        completions = spec.completions
+        if completions is None:
+            complete = job.succeeded > 0 and not alive
+        else:
+            complete = (len(job.done) if job.indexed else job.succeeded) >= completions
+        if complete:
+            self._end(job, "Complete", "CompletionsReached", "Reached expected number of succeeded pods")
+        elif _overdue(job, now):
+            self._end(job, "Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
+
+    def _end(self, job: LiveJob, kind: str, why: str, message: str) -> None:
+        job.outcome = Condition(type=kind, status="True", reason=why, message=message)
+        job.changed()
+        self._unsettle(job)
+
+    def _plan_deadline(self, job: LiveJob) -> None:
+        seconds = job.spec.active_deadline_seconds
+        if seconds is not None and job.started is not None:
+            self._stage.timeline.at(job.started + seconds * MICRO, (), lambda: self._unsettle(job))
+
+    def _scale(self, job: LiveJob, alive: list[Actor], leaving: int) -> None:
+        spec = job.spec
+        most = 1 if spec.parallelism is None else spec.parallelism
+        if spec.completions is None:
+            want = len(alive) if job.succeeded else most
+        else:
+            left = spec.completions - (len(job.done) if job.indexed else job.succeeded)
+            want = min(most, left)
+        if len(alive) > want:
+            for actor in sorted(alive, key=_first_to_go)[: len(alive) - max(0, want)]:
+                self._stage.delete(actor, Loss.SURPLUS)
+            return
+        late = spec.pod_replacement_policy == "Failed" or (
+            spec.pod_failure_policy is not None and spec.pod_replacement_policy is None
+        )
+        missing = want - len(alive) - (leaving if late else 0)
+        if missing > 0 and self._stage.timeline.now >= job.retry_at:
+            self._make(job, missing, late=late)
+
+    def _make(self, job: LiveJob, count: int, *, late: bool) -> None:
+        stage, group = self._stage, job.group
+        made = self._mold(job)
+        owner = OwnerReference("batch/v1", "Job", group.name, group.uid, controller=True)
+        created = timestamp(rfc3339(stage.timeline.epoch))
+        for index in self._free_indexes(job, count, late=late) if job.indexed else [-1] * count:
+            order = stage.order()
+            actor = from_mold(
+                made,
+                namespace=group.namespace,
+                name=self._name(job, index),
+                uid=f"{group.uid}-{order}",
+                owner=owner,
+                index=index,
+                created=created,
+                order=order,
+            )
+            stage.add(actor)
+            if made.node:
+                stage.bind(actor, made.node)
+
+    def _free_indexes(self, job: LiveJob, count: int, *, late: bool) -> list[int]:
+        held = {each.pod.index for each in job.group.actors.values() if late or not each.pod.deleting}
+        free = (index for index in range(job.spec.completions or 0) if index not in held and index not in job.done)
+        return [index for index, _ in zip(free, range(count), strict=False)]
+
+    def _name(self, job: LiveJob, index: int) -> str:
+        """train-0, train-1, …; an index that is made again has another number behind it."""
+        if index < 0:
+            job.serial += 1
+            return f"{job.group.name}-{job.serial - 1}"
+        tried = job.tries.get(index, 0)
+        job.tries[index] = tried + 1
+        return f"{job.group.name}-{index}" + (f"-{tried}" if tried else "")
+
+    def _mold(self, job: LiveJob) -> Mold:
+        if job.mold is None:
+            stage = self._stage
+            job.mold = mold(job.where, job.raw, stage.limits(job.group.namespace), stage.classes)
+        return job.mold
+
+
+def created_at(metadata: dict[str, Any], now: float) -> float:
+    """Epoch seconds of an object's creation: as it says, else now."""
+    text = metadata.get("creationTimestamp")
+    return timestamp(text) if text else now
+
+
+def _overdue(job: LiveJob, now: int) -> bool:
+    seconds = job.spec.active_deadline_seconds
+    if seconds is None or job.started is None or job.suspended:
+        return False
+    return now >= job.started + seconds * MICRO
+
+
+def _first_to_go(actor: Actor) -> tuple[bool, float, int]:
+    """Who hasn't a node goes first, then the youngest, then (measured) the lowest index."""
+    return actor.pod.bound, -actor.pod.created, actor.order
+
+
+def _policy(spec: objects.JobSpec) -> str:
+    """What the first rule of its podFailurePolicy that matches does about a disruption; "" where none does."""
+    for rule in spec.pod_failure_policy.rules if spec.pod_failure_policy else ():
+        if any(each.type == "DisruptionTarget" and each.status == "True" for each in rule.on_pod_conditions):
+            return rule.action
+    return ""
+
+
+def _spec(raw: dict[str, Any]) -> objects.JobSpec:
+    return msgspec.convert(raw["spec"], objects.JobSpec)
+
+
+def _indexes(text: str, most: int) -> set[int]:
+    """The indexes that "1,3-5" names."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), min(int(last or first) + 1, most)))
+    return found

@@ -1,0 +1,376 @@
+"""What there is at one instant of a simulation, and how the cluster itself moves it.
+
+The parts of API server, kubelets and kube-scheduler.
+
+Objects come, change and go as the files say; pods are bound, run, end and terminate as kubelets would have it; pods
+past all gates are placed as kube-scheduler places them, as far as the engine follows it. What always holds: the
+engine's Cluster has each pod that is on a node, once; each change is noted for those who look again (`dirty`); nothing
+here decides for a gang.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, Final
+
+from startgate.engine.cluster import Cluster
+from startgate.engine.fit import Room
+from startgate.engine.simulate import pods as making
+from startgate.engine.simulate.admission import SYSTEM_CLASSES, create_pod, stored
+from startgate.engine.simulate.jobs import MADE_UP, Jobs, Loss, created_at
+from startgate.engine.simulate.kinds import LimitRange, LimitRangeItem
+from startgate.engine.simulate.manifests import MICRO, Change, Life, decode
+from startgate.engine.simulate.merge import difference, merge
+from startgate.engine.simulate.pods import Actor
+from startgate.engine.simulate.timeline import Timeline
+from startgate.model import objects
+from startgate.model.gang import Gang
+from startgate.model.objects import rfc3339, timestamp
+from startgate.model.pods import Pod
+from startgate.model.queue import Queue, QueueSpec
+from startgate.model.taints import Taint, tolerates
+
+EARLIER, HERE, LATER = 0, 1, 2
+"""Ranks within an instant: who is gone makes way for who comes; what pods do of themselves comes last."""
+
+KINDS_IN_ORDER: Final = ("Namespace", "PriorityClass", "LimitRange", "Queue", "Node", "Job", "Gang", "Pod")
+"""What is needed by others comes first, wherever it stands in the files."""
+
+SOON: Final = MICRO
+"""How much longer a pod stays that was terminating when the dump was taken and is overdue."""
+
+
+class Stage:
+    """The cluster."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.cluster = Cluster()
+        self.queues: dict[str, QueueSpec] = {}
+        self.namespaces: dict[str, dict[str, str]] = {}
+        """Labels by namespace; one that isn't written down is there as soon as something is in it."""
+        self.classes: dict[str, objects.PriorityClass] = dict(SYSTEM_CLASSES)
+        self.gangs: dict[str, Gang] = {}
+        """Gang objects of the input, by "namespace/name": what was recorded before the simulation."""
+        self.actors: dict[str, Actor] = {}
+        """All pods that are there, by uid."""
+        self.unbound: dict[str, Actor] = {}
+        """Those that kube-scheduler has to place: past all gates, on no node."""
+        self.jobs = Jobs(self)
+        self.dirty: dict[str, None] = {}
+        """Owners to be looked at again, by uid."""
+        self.notes: dict[str, None] = {}
+        """What the user should know beside the answer, each once."""
+        self.made = 0
+        """Pods that were made so far."""
+        self._limits: dict[str, dict[str, list[LimitRangeItem]]] = {}
+        self._nodes: dict[str, objects.Node] = {}
+        self._on: dict[str, dict[str, None]] = {}
+        """Pods (uids) by node."""
+        self._written: dict[tuple[str, str, str], dict[str, Any]] = {}
+        """Objects as the files have them by now, by key."""
+        self._by_name: dict[tuple[str, str], str] = {}
+        """Pod uids by namespace and name."""
+        self._serial = count(1)
+        self._full = False
+        """Whether no unbound pod can have a place until something changes."""
+
+    # --- what the files say -------------------------------------------------------------------------------------
+
+    def enter(self, life: Life) -> None:
+        """Puts an object's whole life into the timeline."""
+        rank = KINDS_IN_ORDER.index(life.key.kind)
+        self._due(life.at, (HERE, rank, life.order, 0), lambda: self._appear(life))
+        self._plan_end(life, life.at, life.gone, rank)
+        for number, change in enumerate(life.changes):
+            self._due(change.at, (HERE, rank, life.order + number, 0), lambda change=change: self._change(life, change))  # type: ignore[misc]
+            self._plan_end(life, change.at, change.gone, rank)
+
+    def _due(self, moment: int, rank: tuple[int, ...], action: Callable[[], None]) -> None:
+        self.timeline.at(moment, rank, action, sure=True)
+
+    def _plan_end(self, life: Life, at: int, gone: int | None, rank: int) -> None:
+        if gone is None:
+            return
+        first = EARLIER if at < gone else HERE
+        self._due(gone, (first, rank, life.order, 1), lambda: self._go(life, gone))
+
+    def _appear(self, life: Life) -> None:
+        key, raw = life.key, life.raw
+        self._written[key] = raw
+        if key.namespace:
+            self.namespaces.setdefault(key.namespace, {NAMESPACE_LABEL: key.namespace})
+        if key.kind == "Pod":
+            known = self._by_name.get((key.namespace, key.name))
+            if known is None:
+                self._new_pod(life)
+            else:  # a pod that its Job has made
+                self._change_pod(self.actors[known], life.raw, life.where)
+        elif key.kind == "Job":
+            self.jobs.create(life)
+        else:
+            self._set(life.where, key.kind, key.namespace, key.name, raw)
+
+    def _change(self, life: Life, change: Change) -> None:
+        before = self._written[life.key]
+        after = self._written[life.key] = merge(before, change.patch)
+        patch = difference(before, after)
+        key = life.key
+        if key.kind == "Pod":
+            if uid := self._by_name.get((key.namespace, key.name)):
+                self._change_pod(self.actors[uid], patch, change.where)
+        elif key.kind == "Job":
+            self.jobs.change(key.namespace, key.name, patch, change.where)
+        else:
+            self._set(change.where, key.kind, key.namespace, key.name, after)
+
+    def _go(self, life: Life, at: int) -> None:
+        """Deletes it, unless a change has put its end off."""
+        key = life.key
+        final = [each.gone for each in life.changes if each.gone is not None and each.at <= self.timeline.now]
+        if (final[-1] if final else life.gone) != at:
+            return
+        if key.kind == "Pod":
+            if uid := self._by_name.get((key.namespace, key.name)):
+                self.delete(self.actors[uid], Loss.DELETED)
+        elif key.kind == "Job":
+            self.jobs.delete(key.namespace, key.name)
+        else:
+            self._unset(key.kind, key.namespace, key.name)
+
+    def _set(self, where: str, kind: str, namespace: str, name: str, raw: dict[str, Any]) -> None:
+        made = decode(where, kind, raw)
+        match kind:
+            case "Node":
+                self._set_node(made)
+            case "Queue":
+                assert isinstance(made, Queue)
+                self.queues[name] = made.spec
+            case "Namespace":
+                self.namespaces[name] = {NAMESPACE_LABEL: name, **made.metadata.labels}
+            case "PriorityClass":
+                self.classes[name] = made
+                self.jobs.recast()
+            case "LimitRange":
+                assert isinstance(made, LimitRange)
+                self._limits.setdefault(namespace, {})[name] = list(made.spec.limits)
+                self.jobs.recast()
+            case "Gang":
+                self.gangs[f"{namespace}/{name}"] = made
+
+    def _unset(self, kind: str, namespace: str, name: str) -> None:
+        match kind:
+            case "Node":
+                self._lose_node(name)
+            case "Queue":
+                self.queues.pop(name, None)
+            case "Namespace":
+                self.namespaces[name] = {NAMESPACE_LABEL: name}
+            case "PriorityClass":
+                self.classes.pop(name, None)
+                self.jobs.recast()
+            case "LimitRange":
+                self._limits.get(namespace, {}).pop(name, None)
+                self.jobs.recast()
+            case "Gang":
+                self.gangs.pop(f"{namespace}/{name}", None)
+
+    def limits(self, namespace: str) -> list[LimitRangeItem]:
+        """What is filled in for containers in this namespace."""
+        found = self._limits.get(namespace, {})
+        return [item for name in sorted(found) for item in found[name]]
+
+    # --- nodes --------------------------------------------------------------------------------------------------
+
+    def _set_node(self, node: objects.Node) -> None:
+        name = node.metadata.name
+        self.cluster.set_node(node)
+        self._nodes[name] = node
+        self._full = False
+        evicting = [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
+        for uid in list(self._on.get(name, ())) if evicting else ():
+            self._evict_if_untolerated(self.actors[uid], evicting)
+
+    def _evict_if_untolerated(self, actor: Actor, taints: list[Taint]) -> None:
+        if not all(tolerates(actor.pod.shape.tolerations, taint) for taint in taints):
+            self.delete(actor, Loss.DISRUPTED)
+
+    def _lose_node(self, name: str) -> None:
+        self.cluster.remove_node(name)
+        self._nodes.pop(name, None)
+        for uid in list(self._on.get(name, ())):
+            actor = self.actors[uid]
+            self.jobs.lost(actor, Loss.DISRUPTED)
+            self.remove(actor)
+
+    # --- pods ---------------------------------------------------------------------------------------------------
+
+    def order(self) -> int:
+        """The place of a new pod among all."""
+        return next(self._serial)
+
+    def _new_pod(self, life: Life) -> None:
+        raw, key = life.raw, life.key
+        metadata = dict(raw["metadata"])
+        number = self.order()
+        metadata.setdefault("uid", f"{MADE_UP}pod-{number}")
+        metadata.setdefault("namespace", key.namespace)
+        since = created_at(metadata, self.timeline.epoch)
+        metadata["creationTimestamp"] = rfc3339(since)
+        raw = {**raw, "metadata": metadata}
+        if not stored(raw):
+            raw = create_pod(raw, self.limits(key.namespace), self.classes)
+        actor = making.from_raw(life.where, raw, number)
+        actor.document, actor.since, actor.stored = life.order, since, stored(raw)
+        pod = actor.pod
+        self.add(actor)
+        if pod.ended:
+            self.jobs.found_ended(actor, raw)
+            self.remove(actor)
+            return
+        if pod.node:
+            begun = making.bound_since(raw)
+            actor.bound_at = self.timeline.now if begun is None else self.timeline.moment(begun)
+            self._run(actor)
+        if pod.deleting:
+            text = raw["metadata"].get("deletionTimestamp")
+            until = self.timeline.moment(timestamp(text)) if text else 0
+            self._leave_at(actor, max(until, self.timeline.now + max(actor.terminates or 0, SOON)))
+
+    def add(self, actor: Actor) -> None:
+        """A pod is there."""
+        pod = actor.pod
+        self.made += 1
+        self.actors[pod.uid] = actor
+        self._by_name[(pod.namespace, pod.name)] = pod.uid
+        self.jobs.join(actor)
+        self._inherit(actor)
+        if pod.node and not pod.ended:
+            self._place(actor)
+        self._file(actor)
+
+    def _inherit(self, actor: Actor) -> None:
+        """What a pod doesn't say of its times, its Job may."""
+        made = self.jobs.mold_of(actor) if actor.runs is None or actor.terminates is None else None
+        if made is not None:
+            actor.runs = made.runs if actor.runs is None else actor.runs
+            actor.terminates = made.terminates if actor.terminates is None else actor.terminates
+
+    def _change_pod(self, actor: Actor, patch: dict[str, Any], where: str) -> None:
+        pod = actor.pod
+        base = actor.raw or making.raw_of(pod, self.jobs.mold_of(actor))
+        changed = making.from_raw(where, merge(base, patch), actor.order)
+        self._inherit(changed)
+        actor.raw, actor.terminates = changed.raw, changed.terminates
+        if pod.shape is not changed.pod.shape:
+            pod.shape = changed.pod.shape
+            if pod.node:
+                self._place(actor)
+        pod.foreign_gates = changed.pod.foreign_gates
+        if changed.pod.ended:
+            self.end(actor, changed.pod.phase)
+        elif changed.pod.node and not pod.node and not pod.gated:
+            self.bind(actor, changed.pod.node)
+        if actor.runs != changed.runs:
+            actor.runs = changed.runs
+            if pod.node:
+                self._run(actor)
+        self._file(actor)
+
+    def lift(self, actor: Actor) -> None:
+        """Opens our gate."""
+        actor.pod.gated = False
+        self._file(actor)
+
+    def bind(self, actor: Actor, node: str) -> None:
+        """kube-scheduler's binding; the kubelet starts it at once."""
+        actor.pod.node, actor.pod.phase, actor.pod.nominated = node, "Running", ""
+        actor.bound_at = self.timeline.now
+        self._place(actor)
+        self._file(actor)
+        self._run(actor)
+
+    def _place(self, actor: Actor) -> None:
+        pod = actor.pod
+        self.cluster.add_pod(pod.uid, pod.node, pod.shape, ours=bool(pod.queue))
+        self._on.setdefault(pod.node, {})[pod.uid] = None
+        self._full = False
+
+    def _run(self, actor: Actor) -> None:
+        if actor.runs is not None:
+            began, runs = actor.bound_at, actor.runs
+            self._due(began + runs, (LATER, actor.order), lambda: self._ends(actor, began, runs))
+
+    def _ends(self, actor: Actor, began: int, runs: int) -> None:
+        if (actor.bound_at, actor.runs) == (began, runs) and not actor.pod.deleting:
+            self.end(actor, "Succeeded")
+
+    def end(self, actor: Actor, phase: str) -> None:
+        """Its containers have ended: it takes no more room, and its Job counts it."""
+        if actor.pod.uid in self.actors:
+            actor.pod.phase = phase
+            self.jobs.ended(actor)
+            self.remove(actor)
+
+    def delete(self, actor: Actor, loss: Loss) -> None:
+        """A deletion; a pod on a node takes its time to terminate."""
+        if actor.pod.deleting:
+            return
+        self.jobs.lost(actor, loss)
+        if not actor.pod.node or not actor.terminates:
+            self.remove(actor)
+            return
+        actor.pod.deleting = True
+        self._file(actor)
+        self._leave_at(actor, self.timeline.now + actor.terminates)
+
+    def _leave_at(self, actor: Actor, moment: int) -> None:
+        self.timeline.at(moment, (LATER, actor.order), lambda: self.remove(actor))
+
+    def remove(self, actor: Actor) -> None:
+        """It is gone; for one that is gone already nothing happens."""
+        pod = actor.pod
+        if self.actors.pop(pod.uid, None) is None:
+            return
+        if self._by_name.get((pod.namespace, pod.name)) == pod.uid:
+            del self._by_name[(pod.namespace, pod.name)]
+        self.unbound.pop(pod.uid, None)
+        self.cluster.remove_pod(pod.uid)
+        self._on.get(pod.node, {}).pop(pod.uid, None)
+        self._full = False
+        self.jobs.leave(actor)
+
+    def _file(self, actor: Actor) -> None:
+        pod = actor.pod
+        if pod.node or pod.gated or pod.foreign_gates or pod.ended or pod.deleting:
+            self.unbound.pop(pod.uid, None)
+        elif pod.uid not in self.unbound:
+            self.unbound[pod.uid] = actor
+            self._full = False
+        self.jobs.touch(actor)
+
+    def others(self) -> Iterator[Pod]:
+        """Pods that are not ours and wait for kube-scheduler."""
+        return (actor.pod for actor in self.unbound.values() if not actor.pod.queue)
+
+    # --- kube-scheduler -----------------------------------------------------------------------------------------
+
+    def schedule(self) -> bool:
+        """Binds what can be bound of the pods past all gates, by priority and age; whether any was."""
+        if self._full or not self.unbound:
+            return False
+        room = Room(self.cluster)
+        placed: list[tuple[Actor, str]] = []
+        for actor in sorted(self.unbound.values(), key=_next_to_schedule):
+            nodes = room.place_some(actor.pod.shape, 1).nodes
+            placed += [(actor, node) for node, _ in nodes]
+        for actor, node in placed:
+            self.bind(actor, node)
+        self._full = True
+        return bool(placed)
+
+
+def _next_to_schedule(actor: Actor) -> tuple[int, float, int]:
+    return -actor.pod.shape.priority, actor.pod.created, actor.order
+
+
+NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
