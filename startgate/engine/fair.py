@@ -257,7 +257,7 @@ def _share_out(parent: Seat) -> None:
                 rest -= child.least(resource)
             else:
                 others.append(child)
-        for child, part in zip(others, _fill(others, resource, max(rest, 0)), strict=True):
+        for child, part in zip(others, _fill(others, resource, rest), strict=True):
             _deserves(child, resource, part)
 
 
@@ -269,9 +269,10 @@ def _deserves(seat: Seat, resource: str, count: int) -> None:
 def _fill(seats: Sequence[Seat], resource: str, rest: int) -> list[int]:
     """Shares out `rest` by weight: each gets weight x level, held between its guarantee and what it wants.
 
-    Tried is the level at which those that are unsettled would use up what is left. If then the guarantees take more
-    than those who want little leave, the level can only be lower, and who is at the guarantee stays there; else it can
-    only be higher, and who has all it wants stays there. Each try settles one at least.
+    Where less is left than the guarantees (be it below zero), those hold. Else tried is the level at which those that
+    are unsettled would use up what is left. If then the guarantees take more than those who want little leave, the
+    level can only be lower, and who is at the guarantee stays there; if not, it can only be higher, and who has all it
+    wants stays there. Each try settles one at least.
     """
     low = [seat.floor.get(resource, 0) for seat in seats]
     high = [seat.wanted(resource) for seat in seats]

@@ -1,7 +1,7 @@
 """Whose turn it is: level by level from the root, the child of least share that still has gangs that wait.
 
-Children of the same share have their turn by that of the gang that they would give, then by name. In a queue: by
-priority, then age, then name of the gang.
+Children of the same share have their turn by that of the gang that they would give. In a queue: by priority, then age,
+then name of the gang.
 
 What always holds: each gang is given once; with the same shares the order is the same, however the gangs came. A turn
 costs the depth of the tree times the logarithm of the siblings, so all turns together are linear in the gangs: of each
@@ -17,9 +17,9 @@ from typing import TypeAlias
 from startgate.engine.fair import Seat, Share, Shares
 from startgate.engine.world import Waiting
 
-_Entry: TypeAlias = tuple[float, Fraction, int, float, str, str, int, "_Branch"]
-"""A branch in its parent's heap: share, turn of the gang that it would give, name, and a serial number, so that two
-branches are never compared. It is stale once its branch has another entry."""
+_Entry: TypeAlias = tuple[float, Fraction, int, float, str, int, "_Branch"]
+"""A branch in its parent's heap: share, turn of the gang that it would give, and a serial number, so that two branches
+are never compared. It is stale once its branch has another entry."""
 
 
 class _Branch:
@@ -123,7 +123,7 @@ class Turns:
         turn = branch.first()
         if turn is None:
             return None
-        return (*branch.share, *turn, branch.seat.name, next(self._serial), branch)
+        return (*branch.share, *turn, next(self._serial), branch)
 
 
 def _turn(gang: Waiting) -> tuple[int, float, str]:

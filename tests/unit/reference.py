@@ -216,7 +216,7 @@ class Fairness:
         if not places:
             return min(there, key=turn)
         found = [(each, gang) for each in places if (gang := self.next(there, each)) is not None]
-        return min(found, key=lambda pair: (self.share(pair[0]), turn(pair[1]), pair[0][0]))[1]
+        return min(found, key=lambda pair: (self.share(pair[0]), turn(pair[1])))[1]
 
     def path(self, queue: str) -> list[Place]:
         place: Place | None = self.place(queue)

@@ -201,6 +201,12 @@ def test_shares_that_floats_cannot_tell_apart_are_compared_exactly() -> None:
     a, b = made.share(made.seat("a")), made.share(made.seat("b"))
     assert a[0] == b[0] == 1.0
     assert b < a < (1.0, Fraction(1))
+    both = shares(
+        {"q": queue(due={"memory": 2**62, GPU: 2**62})},
+        {"memory": 2**63},
+        used={"q": {"memory": 2**62 - 2, GPU: 2**62 - 1}},
+    )
+    assert both.share(both.seat("q")) == a, "the greater of the two, in whatever order"
 
 
 AMOUNT = st.integers(1, 2**63 - 1)
@@ -234,6 +240,7 @@ def test_branches_part_below_the_lowest_queue_above_both() -> None:
 def test_a_queue_that_does_not_exist_is_a_child_of_the_root_without_limits() -> None:
     made = shares({"q": queue()}, 10, used={"gone": 8}, asks={"q": 10})
     assert deserved(made, "q", "gone") == [5, 5]
+    assert deserved(shares({"q": queue()}, 10, asks={"q": 10, "gone": 3}), "q", "gone") == [7, 3]
     late = made.seat("late")
     assert (late.parent, late.deserved, made.share(late)) == (made.root, {}, NOTHING)
     made.take("late", {GPU: 1})

@@ -85,7 +85,7 @@ def test_gangs_of_an_inner_queue_have_their_turn_beside_its_children() -> None:
     assert rest(turns) == ["child", "inner"]
 
 
-def test_equal_shares_by_the_turn_of_their_next_gang_then_by_name() -> None:
+def test_equal_shares_by_the_turn_of_their_next_gang() -> None:
     queues = {"b": queue(due=1), "a": queue(due=1), "c": queue(due=1)}
     assert order(
         queues,
@@ -122,6 +122,25 @@ def test_who_starts_moves_back_and_so_do_those_above() -> None:
         made.take(following.queue, {GPU: 2})
         turns.moved(following.queue)
     assert found == ["p1", "q1", "p2", "q1", "p1", "q1", "p2", "p1", "p2"]
+
+
+def test_a_parent_whose_own_share_stays_is_moved_by_what_it_would_give() -> None:
+    """In p the turn passes from a to b, whose gang is younger than that of q; the share of p is as it was."""
+    due: dict[str, str | int] = {"cpu": 2, GPU: 100}
+    queues = {
+        "p": QueueSpec(deserved=due),
+        "a": queue("p", due=4),
+        "b": queue("p", due=4),
+        "q": QueueSpec(deserved=due),
+    }
+    books = Books(queues, {"cpu": 9000, GPU: 1000})
+    for name in ("b", "q"):
+        books.take(name, {"cpu": 1000})
+    made = Shares(books, {}, {"b": {"cpu": 1000}})
+    turns = Turns(made, [gang("a1", "a", since=1.0), gang("b1", "b", since=3.0), gang("q1", "q", since=2.0)])
+    made.take("a", {GPU: 4})
+    turns.moved("a")
+    assert rest(turns) == ["q1", "b1", "a1"]
 
 
 def test_a_share_that_falls_moves_forward() -> None:
