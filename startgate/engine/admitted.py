@@ -41,7 +41,7 @@ class Admitted:
                 for batch in claim.batches:
                     released[batch.shape] = released.get(batch.shape, 0) + batch.count
         for shape, count in released.items():
-            placed = count_of(self._ground.room.place_some(shape, count))
+            placed = count_of(self._ground.place_some(shape, count))
             if placed < count:
                 self.adrift.append(Batch(shape, count - placed))
         for claim in in_turn:
@@ -61,30 +61,30 @@ class Admitted:
 
     def _place(self, claim: Claim) -> None:
         batches = some(claim.batches)
-        asks, room = amounts_of(batches), self._ground.room
+        asks, ground = amounts_of(batches), self._ground
         gone: tuple[Batch, ...] = ()
         if claim.kind is ClaimKind.GATHER:
             verdict = self._above_a_ceiling(claim, batches)
-            placements = room.place(batches) if verdict is None else None
+            placements = ground.place(batches) if verdict is None else None
             if placements is None:
-                self._drafts.stays.append((claim.gang, verdict or explain.no_room(room, batches)))
+                self._drafts.stays.append((claim.gang, verdict or explain.no_room(ground.now.room, batches)))
             else:
                 gone = self._drafts.add(claim.gang, claim.kind, placements, {"asks": plain(asks)})
         else:
-            placed = [room.place_some(batch.shape, batch.count) for batch in batches]
+            placed = [ground.place_some(batch.shape, batch.count) for batch in batches]
             if claim.kind is ClaimKind.FOLLOW:
                 gone = self._drafts.add(claim.gang, claim.kind, placed, {"asks": plain(asks)})
                 if not gone:
-                    self._drafts.stays.append((claim.gang, explain.no_room(room, batches)))
+                    self._drafts.stays.append((claim.gang, explain.no_room(ground.now.room, batches)))
         self.reserved[claim.queue] = add(self.reserved.get(claim.queue, {}), subtract(asks, amounts_of(gone)))
 
     def _above_a_ceiling(self, claim: Claim, batches: tuple[Batch, ...]) -> Verdict | None:
         """Whether a gang that has gathered may go by quota: its pods may ask for more than the template did by which
         its turn came (a LimitRange has filled in), and its queue may be another one by now."""
-        books, asks = self._ground.books, amounts_of(batches)
+        books, asks = self._ground.now.books, amounts_of(batches)
         books.take(claim.queue, negative(asks))
         refusal = books.refusal(claim.queue, asks)
         over = refusal is not None and refusal.level is not books.root  # nodes may be lost: it has its room, or not
-        verdict = explain.refused(books, self._ground.room, claim.queue, batches) if over else None
+        verdict = explain.refused(books, self._ground.now.room, claim.queue, batches) if over else None
         books.take(claim.queue, asks)
         return verdict

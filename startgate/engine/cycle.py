@@ -83,7 +83,7 @@ class _Decision:
             return Verdict(gang.obstacle)
         if gang.queue not in self.world.queues:
             return explain.no_such_queue(gang.queue, self.world.queues)
-        stopped = self.ground.books.stopped_by(gang.queue)
+        stopped = self.ground.now.books.stopped_by(gang.queue)
         if stopped is not None:
             return Verdict(reason(Code.QUEUE_STOPPED, queue=stopped))
         return None
@@ -99,11 +99,9 @@ class _Decision:
                 continue
             if not any(victim in going for victim in gang.victims):
                 continue
-            self.ground.look_ahead()
-            placements = self.ground.place(gang.queue, minimum, asks)
+            placements = self.ground.place_ahead(gang.queue, minimum, asks)
             if placements is not None:
                 self.asking.remove(gang)
-                self.ground.take(gang.queue, asks)
                 self._hold(Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements))
                 self._note_next(gang)
                 victims = [victim for victim in dict.fromkeys(gang.victims) if victim in going]
@@ -158,13 +156,13 @@ class _Decision:
 
     def _admit(self, gang: Waiting, minimum: tuple[Batch, ...], asks: Amounts) -> bool:
         """Lets the minimum go, whole; what comes with it has its turn later."""
-        self.ground.look_now()
-        if self.ground.books.refusal(gang.queue, asks) is not None:
+        if self.ground.now.books.refusal(gang.queue, asks) is not None:
             return False
-        numbers = self.drafts.numbers(gang.queue, minimum, asks)
-        placements = self.ground.room.place(minimum)
+        fits = [self.ground.now.room.fits(batch.shape) for batch in minimum]
+        placements = self.ground.place(minimum)
         if placements is None:
             return False
+        numbers = self.drafts.numbers(gang.queue, asks, fits)
         self.ground.take(gang.queue, asks)
         self.drafts.add(gang.gang, None, placements, numbers)
         self.turns.moved(gang.queue)
@@ -202,7 +200,6 @@ class _Decision:
 
     def join(self) -> None:
         """Pods beyond the minimum, as many as fit: in fair order, first what their queues deserve, then beyond that."""
-        self.ground.look_now()
         joined: dict[str, int] = {}
         for bounded in (True, False):
             turns = Turns(self.ground.shares, self.joining)
@@ -224,7 +221,8 @@ class _Decision:
             return 0
         passes = self.patience.may_pass(gang, wanted[0].shape.amounts)
         held = self.patience.lift() if passes else None
-        numbers = self.drafts.numbers(gang.queue, wanted, amounts_of(wanted))
+        fits = [self.ground.now.room.fits(batch.shape) for batch in wanted]
+        numbers = self.drafts.numbers(gang.queue, amounts_of(wanted), fits)
         came = self.drafts.add(gang.gang, None, self.drafts.extras(gang.queue, wanted), numbers)
         if held is not None:
             (self.patience.keep_again if came else self.patience.put_back)(held)
@@ -242,7 +240,7 @@ class _Decision:
         return Plan(go=go, stay=tuple(stay), evict=tuple(self.evictions), queues=views)
 
     def _views(self) -> dict[str, QueueView]:
-        books, views = self.ground.books, {}
+        books, views = self.ground.now.books, {}
         lifted = self.patience.lift()
         for name in sorted(self.world.queues):
             level = books.level(name)
@@ -289,8 +287,8 @@ class _Reasons:
 
     def _verdict(self, trial: Trial) -> Verdict:
         ground, asks = self._ground, amounts_of(trial.batches)
-        if not ground.fits(trial.queue, trial.batches, asks):
-            return explain.refused(ground.books, ground.room, trial.queue, trial.batches)
+        if not ground.now.fits(trial.queue, trial.batches, asks):
+            return explain.refused(ground.now.books, ground.now.room, trial.queue, trial.batches)
         if self._protected and not self._fits_beside(trial, asks, (self._protected,)):
             return explain.held(asks, self._protected.gang, "which has waited longer than patience allows")
         for hold in self._holds[: self.TRIED]:
@@ -302,7 +300,7 @@ class _Reasons:
     def _fits_beside(self, trial: Trial, asks: Amounts, holds: Iterable[Hold]) -> bool:
         for hold in holds:
             self._ground.hold(hold)
-        fits = self._ground.fits(trial.queue, trial.batches, asks)
+        fits = self._ground.now.fits(trial.queue, trial.batches, asks)
         for hold in holds:
             self._ground.lift(hold)
         return fits

@@ -65,24 +65,22 @@ class Drafts:
         """Places as many of these pods as quota and nodes have room for."""
         placements = []
         for batch in batches:
-            most = self._ground.books.times(queue, batch.shape.amounts, batch.count)
-            placement = self._ground.room.place_some(batch.shape, most)
+            most = self._ground.now.books.times(queue, batch.shape.amounts, batch.count)
+            placement = self._ground.place_some(batch.shape, most)
             if placement.nodes:
                 self._ground.take(queue, amounts_of(batches_of((placement,))))
                 placements.append(placement)
         return placements
 
-    def numbers(self, queue: str, batches: tuple[Batch, ...], asks: Amounts) -> dict[str, str]:
+    def numbers(self, queue: str, asks: Amounts, fits: Iterable[int]) -> dict[str, str]:
         """For the audit log: what the rule saw, in plain integers (cpu in milli-units).
 
         `asks`; for each level from the queue up, `level NAME` (and `cluster`, the root), in those resources in which
         it has a ceiling: what it was charged from within, its guarantee and its ceiling, as 2000/0/64000, before this
         gang; `fits`: by batch of the minimum, how many such pods the nodes could take, before this gang.
         """
-        ground = self._ground
-        fits = ",".join([str(ground.room.fits(batch.shape)) for batch in batches])
-        numbers = {"asks": plain(asks), "fits": fits}
-        for level in ground.books.level(queue).path():
+        numbers = {"asks": plain(asks), "fits": ",".join([str(count) for count in fits])}
+        for level in self._ground.now.books.level(queue).path():
             inner, floor, ceiling = level.inner, level.floor, level.ceiling
             numbers[f"level {level.name}" if level.parent is not None else "cluster"] = " ".join(
                 [
@@ -117,7 +115,7 @@ class _Slack:
     """
 
     def __init__(self, ground: Ground, rivals: Iterable[Batch]) -> None:
-        self._room = ground.room
+        self._room = ground.now.room
         self._left: dict[Shape, int] = {}
         self._rivals: dict[tuple[tuple[str, int], ...], int] = {}
         for rival in rivals:

@@ -10,6 +10,7 @@ once, and is kept up to date as pods are placed. What always holds:
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Final
 
 import numpy as np
@@ -55,6 +56,11 @@ class _Stock:
         self.seen = 0
         """How much of the room's log is in the numbers."""
 
+    def copy(self) -> "_Stock":
+        twin = copy(self)
+        twin.fits, twin.key = self.fits.copy(), self.key.copy()
+        return twin
+
     def count(self, amounts: Ints, mask: Bools) -> Ints:
         """How many pods fit into these amounts (of the resources asked for, x nodes)."""
         fits: Ints = (amounts // self.asked).min(axis=0, initial=MOST)
@@ -81,6 +87,17 @@ class Room:
         self._cleared: dict[Shape, int] = {}
         self._log: list[Ints] = []
         """Slots whose free amounts changed, in order; stocks catch up when they are asked."""
+
+    def copy(self) -> "Room":
+        """Another one like this; what is placed in either isn't seen in the other."""
+        twin = Room.__new__(Room)
+        twin.cluster = self.cluster
+        twin._free = self._free.copy()
+        twin._stocks = {shape: stock.copy() for shape, stock in self._stocks.items()}
+        twin._asked = self._asked
+        twin._cleared = dict(self._cleared)
+        twin._log = list(self._log)
+        return twin
 
     def fits(self, shape: Shape) -> int:
         """How many pods of this shape can be placed now: exact."""

@@ -1,8 +1,8 @@
 """Quota, fair shares and room together, as they stand at one point of a decision.
 
 A decision goes on by changing this one thing, and a what-if changes it and puts it back. It can be looked at in two
-ways: as it is now (`look_now`), where pods that leave still take their quota and room, and as it will be when they are
-gone (`look_ahead`). Who starts is decided on the one, who has to give way on the other, so that nobody is made to leave
+ways: as it is `now`, where pods that leave still take their quota and room, and as it will be `ahead`, when they are
+gone. Who starts is decided on the one, who has to give way on the other, so that nobody is made to leave
 for what is about to be free. What always holds: books, shares and room tell of the same pods; what leaves counts in no
 share; `lift` undoes `hold` exactly, and `restore` undoes `remove`.
 """
@@ -16,6 +16,7 @@ from startgate.engine.fit import Room
 from startgate.engine.observe import amounts_of
 from startgate.engine.quota import Books
 from startgate.engine.world import Batch, ClaimKind, Holder, Placement, World
+from startgate.model.pods import Shape
 from startgate.model.resources import Amounts, add
 
 UNPAID = frozenset({ClaimKind.BIND, ClaimKind.REPLACE})
@@ -43,48 +44,17 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     pods: int
 
 
-class Ground:
-    """Books, shares and room of one world, used up as the decision goes on."""
+class View:
+    """Quota and room, one way of looking at them."""
 
-    def __init__(self, world: World) -> None:
-        """With everything that was admitted before in the books, whatever the limits say by now."""
-        self.books = Books(world.queues, world.cluster.total())
-        for queue, amounts in world.used.items():
-            self.books.take(queue, amounts)
-        for claim in world.claims:
-            if claim.kind not in UNPAID:
-                self.books.take(claim.queue, amounts_of(claim.batches))
-        self._leaving = [
-            (each.queue, each.leaving_charge, each.leaving) for each in world.holders if each.leaving_charge
-        ]
-        self._ahead = False
-        self.shares = Shares(self.books, _leaving(world), _asked(world, self.books))
-        self.room = Room(world.cluster)
+    __slots__ = ("books", "room")
 
-    def look_now(self) -> None:
-        """What leaves is still there."""
-        if self._ahead:
-            self._ahead = False
-            for queue, charge, placements in self._leaving:
-                self.books.take(queue, charge)
-                self.room.use_up(placements)
+    def __init__(self, books: Books, room: Room) -> None:
+        self.books = books
+        self.room = room
 
-    def look_ahead(self) -> None:
-        """What leaves is gone."""
-        if not self._ahead:
-            self._ahead = True
-            for queue, charge, placements in self._leaving:
-                self.books.take(queue, negative(charge))
-                self.room.free_up(placements)
-
-    def leave(self, unit: Unit) -> None:
-        """What has been removed, looking ahead, is on its way out: it is there when one looks at now."""
-        self._leaving.append((unit.holder.queue, unit.charge, unit.placements))
-
-    def take(self, queue: str, amounts: Amounts) -> None:
-        """So much more is the queue's."""
-        self.books.take(queue, amounts)
-        self.shares.take(queue, amounts)
+    def copy(self) -> "View":
+        return View(self.books.copy(), self.room.copy())
 
     def place(self, queue: str, batches: Sequence[Batch], asks: Amounts) -> tuple[Placement, ...] | None:
         """Room for these pods, taken, if quota and nodes have it for all of them; else None, with nothing changed."""
@@ -100,27 +70,123 @@ class Ground:
         self.room.free_up(placements)
         return True
 
+    def remove(self, unit: Unit) -> None:
+        """As if it had ended."""
+        self.books.take(unit.holder.queue, negative(unit.charge))
+        self.room.free_up(unit.placements)
+
+    def restore(self, unit: Unit) -> None:
+        """It is there after all."""
+        self.books.take(unit.holder.queue, unit.charge)
+        self.room.use_up(unit.placements)
+
+
+class Ground:
+    """The two views of one world, and its shares, used up as the decision goes on.
+
+    As long as nothing leaves they are one view. What is changed here is changed in both, but for what leaves.
+    """
+
+    def __init__(self, world: World) -> None:
+        """With everything that was admitted before in the books, whatever the limits say by now."""
+        books = Books(world.queues, world.cluster.total())
+        for queue, amounts in world.used.items():
+            books.take(queue, amounts)
+        for claim in world.claims:
+            if claim.kind not in UNPAID:
+                books.take(claim.queue, amounts_of(claim.batches))
+        self._going = [holder for holder in world.holders if holder.leaving_charge]
+        self.now = View(books, Room(world.cluster))
+        self._ahead: View | None = None
+        self.shares = Shares(books, _leaving(self._going), _asked(world, books))
+
+    @property
+    def ahead(self) -> View:
+        """How it will be when what leaves is gone."""
+        if self._ahead is None:
+            self._ahead = self.now
+            if self._going:
+                self._ahead = self.now.copy()
+                for holder in self._going:
+                    self._ahead.books.take(holder.queue, negative(holder.leaving_charge))
+                    self._ahead.room.free_up(holder.leaving)
+        return self._ahead
+
+    def _views(self) -> tuple[View, ...]:
+        return (self.now,) if self._ahead in (None, self.now) else (self.now, self.ahead)
+
+    def take(self, queue: str, amounts: Amounts) -> None:
+        """So much more is the queue's."""
+        for view in self._views():
+            view.books.take(queue, amounts)
+        self.shares.take(queue, amounts)
+
+    def place(self, batches: Sequence[Batch]) -> tuple[Placement, ...] | None:
+        """Room for these pods now, taken; None, with nothing changed, where there isn't enough for all."""
+        placements = self.now.room.place(batches)
+        if placements is not None:
+            self._mirror(self.now, placements)
+        return placements
+
+    def place_some(self, shape: Shape, most: int) -> Placement:
+        """Room for as many of these pods as fit now."""
+        placement = self.now.room.place_some(shape, most)
+        self._mirror(self.now, (placement,))
+        return placement
+
+    def place_ahead(self, queue: str, batches: Sequence[Batch], asks: Amounts) -> tuple[Placement, ...] | None:
+        """Room for these pods, and quota, once what leaves is gone; both are taken. None where that isn't enough."""
+        placements = self.ahead.place(queue, batches, asks)
+        if placements is not None:
+            self._mirror(self.ahead, placements)
+            self.take(queue, asks)
+        return placements
+
+    def _mirror(self, made_in: View, placements: Sequence[Placement]) -> None:
+        for view in self._views():
+            if view is not made_in:
+                view.room.use_up(placements)
+
     def hold(self, hold: Hold) -> None:
         """From now on nobody else gets it."""
-        self.books.take(hold.queue, hold.asks)
-        self.room.use_up(hold.placements)
+        for view in self._views():
+            view.books.take(hold.queue, hold.asks)
+            view.room.use_up(hold.placements)
 
     def lift(self, hold: Hold) -> None:
         """As if it weren't held."""
-        self.books.take(hold.queue, negative(hold.asks))
-        self.room.free_up(hold.placements)
+        for view in self._views():
+            view.books.take(hold.queue, negative(hold.asks))
+            view.room.free_up(hold.placements)
+
+    def keep_ahead(self, gang: str, queue: str, batches: Sequence[Batch], asks: Amounts) -> Hold | None:
+        """Quota, and the nodes on which such pods will be once gangs end, are held; None where there are none."""
+        placements = self.now.room.ahead(batches)
+        if placements is None:
+            return None
+        self._mirror(self.now, placements)
+        for view in self._views():
+            view.books.take(queue, asks)
+        return Hold(gang=gang, queue=queue, asks=asks, placements=placements)
 
     def remove(self, units: Iterable[Unit]) -> None:
-        """As if these had ended."""
+        """Looking ahead, as if these had ended; their queues' shares are less for it."""
         for unit in units:
-            self.take(unit.holder.queue, negative(unit.charge))
-            self.room.free_up(unit.placements)
+            self.ahead.remove(unit)
+            self.shares.take(unit.holder.queue, negative(unit.charge))
 
     def restore(self, units: Iterable[Unit]) -> None:
         """They are there after all."""
         for unit in units:
-            self.take(unit.holder.queue, unit.charge)
-            self.room.use_up(unit.placements)
+            self.ahead.restore(unit)
+            self.shares.take(unit.holder.queue, unit.charge)
+
+    def leave(self, units: Iterable[Unit]) -> None:
+        """What has been removed is on its way out: from now on the two views differ by it."""
+        if self.ahead is self.now:
+            self._ahead = self.now.copy()
+            for unit in units:
+                self.now.restore(unit)
 
 
 def negative(amounts: Amounts) -> dict[str, int]:
@@ -128,12 +194,11 @@ def negative(amounts: Amounts) -> dict[str, int]:
     return {resource: -count for resource, count in amounts.items()}
 
 
-def _leaving(world: World) -> dict[str, Amounts]:
+def _leaving(going: Iterable[Holder]) -> dict[str, Amounts]:
     """By queue, what is charged still and on its way out."""
     sums: dict[str, Amounts] = {}
-    for holder in world.holders:
-        if holder.leaving_charge:
-            sums[holder.queue] = add(sums.get(holder.queue, {}), holder.leaving_charge)
+    for holder in going:
+        sums[holder.queue] = add(sums.get(holder.queue, {}), holder.leaving_charge)
     return sums
 
 

@@ -40,10 +40,9 @@ class Patience:
         if self.gang is not None or self._now - gang.since < self._patience or trial in self._helpless:
             return
         seat = self._ground.shares.seat(gang.queue)
-        can_be = self._ground.books.refusal(gang.queue, asks, idle=True) is None and all(
+        can_be = self._ground.now.books.refusal(gang.queue, asks, idle=True) is None and all(
             count <= seat.deserved.get(resource, 0) for resource, count in asks.items()
         )
-        self._ground.look_now()
         if not (can_be and self._keep(gang, asks)):
             self._helpless.add(trial)
 
@@ -52,7 +51,6 @@ class Patience:
         protected, shares = self.gang, self._ground.shares
         if protected is None or self.hold is None:
             return False
-        self._ground.look_now()
         if self._now + gang.lasts <= self._start():
             return True
         mine, theirs = shares.seat(protected.queue), shares.seat(gang.queue)
@@ -82,13 +80,10 @@ class Patience:
             self.put_back(Hold(gang=hold.gang, queue=hold.queue, asks=hold.asks, placements=()))
 
     def _keep(self, gang: Waiting, asks: Amounts) -> bool:
-        placements = self._ground.room.ahead(gang.minimum)
-        if placements is None:
-            return False
-        self._ground.books.take(gang.queue, asks)
-        self.gang = gang
-        self.hold = Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements)
-        return True
+        hold = self._ground.keep_ahead(gang.gang, gang.queue, gang.minimum, asks)
+        if hold is not None:
+            self.gang, self.hold = gang, hold
+        return hold is not None
 
     def _start(self) -> float:
         """Epoch seconds by which it is sure to be able to start, since enough gangs have a deadline by then. Where
@@ -108,7 +103,7 @@ class Patience:
         while units and not found:
             some = units[:step]
             self._ground.remove(some)
-            if not self._ground.fits(gang.queue, gang.minimum, hold.asks):
+            if not self._ground.ahead.fits(gang.queue, gang.minimum, hold.asks):
                 gone += some
                 units = units[step:]
                 step *= 2 if growing else 1

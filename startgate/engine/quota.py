@@ -33,6 +33,14 @@ class Books:
         self.root = self._tree.root
         self.problems: Mapping[str, list[str]] = self._tree.problems
 
+    def copy(self) -> "Books":
+        """Other books that say the same; what is taken in either isn't seen in the other."""
+        twin = Books.__new__(Books)
+        twin._tree = self._tree.copy()
+        twin.root = twin._tree.root
+        twin.problems = self.problems
+        return twin
+
     def level(self, queue: str) -> Level:
         """The queue's level, for reading."""
         return self._tree.level(queue)

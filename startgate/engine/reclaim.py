@@ -62,9 +62,8 @@ class Reclaim:
     def find(self, gang: Waiting, asks: Amounts) -> Found | None:
         """Room for the gang's minimum from those who may have to give way; None, with nothing changed, if that is not
         enough. Else they count as going, and the claimant's quota and room as taken."""
-        if any(self._ground.room.fits_cleared(shape) < count for shape, count in by_shape(gang.minimum).items()):
+        if any(self._ground.ahead.room.fits_cleared(shape) < count for shape, count in by_shape(gang.minimum).items()):
             return None
-        self._ground.look_ahead()
         for rules in self._ways(gang, asks):
             search = _Search(self._ground, gang, asks, rules)
             chosen = search.run(self._in_turn(gang, asks, rules))
@@ -112,13 +111,11 @@ class Reclaim:
     def _settle(self, gang: Waiting, asks: Amounts, chosen: "dict[Unit, _Case]") -> Found:
         """They are off the ground for the proof, and stay so as one looks ahead: takes the claimant's room."""
         ground = self._ground
-        placements = ground.place(gang.queue, gang.minimum, asks)
+        ground.leave(chosen)
+        placements = ground.place_ahead(gang.queue, gang.minimum, asks)
         assert placements is not None
         evictions = self._evictions(gang, asks, chosen)
-        for unit in chosen:
-            ground.leave(unit)
-            self._gone.add((unit.holder.gang, unit.surplus))
-        ground.take(gang.queue, asks)
+        self._gone.update((unit.holder.gang, unit.surplus) for unit in chosen)
         hold = Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements)
         queues = frozenset(unit.holder.queue for unit in chosen)
         return Found(hold, evictions, sum(unit.pods for unit in chosen), queues)
@@ -141,7 +138,7 @@ class Reclaim:
 
 
 class _Search:
-    """One try by some rules: takes one after another off the ground until the claimant fits, then spares whom it can."""
+    """One try by some rules: takes one after another off until the claimant fits, then spares those who can stay."""
 
     def __init__(self, ground: Ground, gang: Waiting, asks: Amounts, rules: frozenset[Rule]) -> None:
         self._ground = ground
@@ -172,7 +169,7 @@ class _Search:
         return {}
 
     def _fits(self) -> bool:
-        return self._ground.fits(self._gang.queue, self._gang.minimum, self._asks)
+        return self._ground.ahead.fits(self._gang.queue, self._gang.minimum, self._asks)
 
     def _spare(self, units: list[Unit]) -> None:
         """Puts back all that needn't go, those first who would go last. With fewer gone it never fits better, so

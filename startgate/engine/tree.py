@@ -16,6 +16,7 @@ level's guarantee is at least the sum of its children's (design: "Quota").
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Final
 
 from startgate.model.quantity import QuantityError
@@ -64,6 +65,12 @@ class Level:
         self.idle: dict[str, int] = {}
         """What `inner` is when nothing runs at all: the sum of the children's guarantees."""
 
+    def copy(self) -> "Level":
+        """Another one with the same in it, and the same neighbours."""
+        twin = copy(self)
+        twin.own, twin.inner = dict(self.own), dict(self.inner)
+        return twin
+
     def limit(self, resource: str) -> int | None:
         """The ceiling in this resource, if there is one; the root has one for every resource."""
         return self.ceiling.get(resource, 0 if self.parent is None else None)
@@ -108,6 +115,18 @@ class Tree:
         for level in reversed(order):
             _raise_floor(level)
         _Judge(order, self.problems).judge()
+
+    def copy(self) -> "Tree":
+        """Another tree with the same in it; what is charged in either isn't seen in the other."""
+        twin = Tree.__new__(Tree)
+        twin.problems = self.problems
+        twins = {level: level.copy() for level in self.root.below()}
+        twin.root = twins[self.root]
+        for level, made in twins.items():
+            made.children = [twins[child] for child in level.children]
+            made.parent = None if level.parent is None else twins[level.parent]
+        twin._levels = {name: twins[level] for name, level in self._levels.items()}
+        return twin
 
     def level(self, queue: str) -> Level:
         """The queue's level; for one that doesn't exist, a child of the root without limits."""
