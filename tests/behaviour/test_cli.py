@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sysconfig
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import yaml
 
 from localcluster import tools
 from localcluster.deploy import kubectl
+from localcluster.nodes import GPU
 from startgate.model.gang import Phase
 from startgate.model.reasons import Code
 from tests.behaviour.kit import Field, eventually
@@ -177,7 +180,11 @@ async def test_queues_shows_what_is_left_below_each_parent(field: Field) -> None
     assert (code, err) == (0, "")
     lines = out.splitlines()
     (number,) = (number for number, line in enumerate(lines) if line.startswith(f"  {child} "))
-    assert lines[number].split() == [child, "open", "0", "1", "cpu", "1", "-", "4", "2", "2"]
+    assert lines[number].split()[:5] == [child, "1", "0", "1.00", "cpu"]
+    header = lines[0].split()
+    cells = dict(zip(header, lines[number].split(), strict=False))
+    limits = [cells[each] for each in ("GUARANTEE", "DESERVED", "CAPABILITY", "ALLOCATED", "HEADROOM")]
+    assert limits == ["1", "2", "4", "2", "2"]
     assert lines[number - 1].split()[0] == parent
     (found,) = (each for each in (await as_json(field, "queues"))["queues"] if each["name"] == child)
     assert (found["parent"], found["depth"], found["capability"], found["allocated"]["cpu"]) == (
@@ -186,6 +193,61 @@ async def test_queues_shows_what_is_left_below_each_parent(field: Field) -> None
         {"cpu": "4"},
         "2",
     )
+
+
+async def test_why_and_queues_while_a_gang_gives_way_and_after(field: Field) -> None:
+    """Who took whose place and by which rule stands with both, and the tree says who is next."""
+    await field.nodes(2, cpu="16", gpus=4)
+    here = {"matchLabels": {"kubernetes.io/metadata.name": field.namespace}}
+    mine, theirs = [await field.queue(name, deserved={GPU: 4}, namespaces=here) for name in ("mine", "theirs")]
+    await field.submit("unlabelled", pods=2)
+    await field.runs("unlabelled", 2)
+    await field.run("old", pods=4, cpu="100m", gpu=1, queue=theirs)
+    await field.next_second()
+    await field.run("young", pods=4, cpu="100m", gpu=1, queue=theirs, terminates="8s")
+    over = await told_of(field, theirs, lambda found: found["share"] == 2.0)
+    assert (over["deserved"][GPU], over["allocated"][GPU], over["next"]) == ("4", "8", None)
+    await field.submit("claimant", pods=4, cpu="100m", gpu=1, queue=mine)
+    await field.waits("claimant", Code.MAKING_ROOM)
+    young, claimant = f"{field.namespace}/job-young", f"{field.namespace}/job-claimant"
+    code, out, err = await gang(field.cluster.kubeconfig, "why", "claimant", "-n", field.namespace)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[:2] == [
+        f"Job claimant in namespace {field.namespace} is Waiting: MakingRoom",
+        f"  its turn has come: {young} gave way, and it starts when 4 pods of theirs are gone; "
+        "what they free is held for it",
+    ]
+    assert re.search(rf"^Making room +{young}, from \S+ \(\d+s ago\) on, since it is within what its queue", out, re.M)
+    assert (await told_of(field, mine, lambda found: found["next"] == claimant))["share"] == 1.0
+    await field.phase("claimant", Phase.RUNNING)
+    await field.waits("young", Code.CLUSTER_IN_USE)
+    code, out, err = await gang(field.cluster.kubeconfig, "why", "young", "-n", field.namespace)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == f"Job young in namespace {field.namespace} is Parked: ClusterInUse"
+    assert lines[1] == f"  {field.sure('young').status.message}"
+    assert re.fullmatch(
+        rf"  \d+s ago it gave its place to {claimant} of queue {mine}, which is within its deserved share, while queue "
+        rf"{theirs} is above its own \(8 of 4 {GPU}\); it keeps its age and starts again in its turn",
+        lines[2],
+    )
+    assert re.search(r"^Gave way +\S+ \(\d+s ago\), Reclaimed$", out, re.M)
+    found = await as_json(field, "why", "claimant", "-n", field.namespace)
+    assert (found["gang"]["claim"], found["gang"]["yielded"]) == (None, None)
+    after = await told_of(field, theirs, lambda found: found["next"] == young)
+    assert (after["share"], after["unlabelled"]["cpu"]) == (1.0, "2")
+    code, out, err = await gang(field.cluster.kubeconfig, "queues")
+    (row,) = [line.split() for line in out.splitlines() if line.startswith(f"{theirs} ")]
+    assert (row[:5], row[-2:]) == ([theirs, "1", "1", "1.00", "cpu"], ["2", young])
+
+
+async def told_of(field: Field, queue: str, when: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """What the document of `queues` says of this one, once it says that."""
+
+    async def ask() -> dict[str, Any]:
+        return next(each for each in (await as_json(field, "queues"))["queues"] if each["name"] == queue)
+
+    return await eventually(ask, when, f"queue {queue} says so")
 
 
 async def test_rights_are_those_of_view(field: Field) -> None:
