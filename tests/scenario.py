@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -68,13 +68,13 @@ class Happening:
     event: Event
     reason: str = ""
     message: str = ""
-    nodes: Mapping[str, int] = msgspec.field(default_factory=dict)
+    nodes: Mapping[str, int] = field(default_factory=dict)
     """How many pods went to which node."""
 
     def __str__(self) -> str:
         went = ", ".join(f"{count} on {node}" for node, count in sorted(self.nodes.items()))
-        said = " ".join(filter(None, (self.reason, self.message)))
-        return f"{self.at:8.1f}  {self.gang:24} {self.event:10} {said}{went}"
+        said = " ".join(filter(None, (self.reason, went, self.message)))
+        return f"{self.at:8.1f}  {self.gang:24} {self.event:10} {said}"
 
 
 class Written(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):

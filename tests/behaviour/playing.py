@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from localcluster.nodes import GPU, Node
 from startgate.engine.simulate.merge import merge
-from startgate.kube.kinds import JOBS, PODS, QUEUES
+from startgate.kube.kinds import JOBS, PODS
 from startgate.kube.store import Change
 from startgate.model import names
 from startgate.model.gang import Gang, GangStatus, Phase, Yielded
@@ -42,8 +42,10 @@ class Play:
         self._read = (0, 0)
         """How many changes of pods and of Gangs have been told."""
         self._waits: dict[str, tuple[str, str]] = {}
+        self._opened: set[str] = set()
+        """The pods whose gate has been seen open."""
         self._past: dict[str, set[str]] = {}
-        """By gang: the pods that passed the gate since it was last released."""
+        """By gang: those of them that passed since it last gave way."""
         self._leaves: dict[str, Happening] = {}
         """By gang: when the first of those pods was on its way out."""
         self._ended: dict[str, Happening] = {}
@@ -129,8 +131,8 @@ class Play:
         match key:
             case ("Queue", name) if before is None:
                 await self.field.queue(name, **mine["spec"])
-            case ("Queue", _):
-                await self.field.client.patch(QUEUES, mine["metadata"]["name"], {"spec": mine["spec"]})
+            case ("Queue", name):
+                await self.field.change_queue(self._real(name), **mine["spec"])
             case ("Job", _) if before is None:
                 await self.field.client.create(JOBS, mine, self.field.namespace)
             case ("Job", name) if before is not None:
@@ -212,14 +214,15 @@ class Play:
         if new is None:
             return
         at = Happening(at=self.now, order=new.version, gang=key, event=Event.RELEASED)
-        if not new.gated and new.uid not in past and not new.deleting:
+        if not new.gated and new.uid not in self._opened:
             if not past:
                 self._leaves.pop(key, None)
                 self._told.append(at)
+            self._opened.add(new.uid)
             past.add(new.uid)
         if new.deleting and not new.ended and new.uid in past:
             self._leaves.setdefault(key, at)
-        if new.ended:
+        if new.ended and not (old and old.ended):
             self._ended[key] = at
 
     def _tell_gang(self, change: Change[Gang]) -> None:
