@@ -1,122 +1,28 @@
-"""From objects to the World: each pod in one place, work under way counted, books that agree with a recount.
+"""From objects to the World: each pod in one place, work under way counted, books that agree with a recount."""
 
-No API server here: the stores are fed as a reflector would feed them.
-"""
-
-import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.cache import Cache
-from controller.gangs import Gangs
-from controller.state import Flight, State
+from controller.state import Flight
 from startgate.engine.lifecycle import Do
-from startgate.engine.world import ClaimKind, World
-from startgate.kube.client import Client
+from startgate.engine.observe import amounts_of
+from startgate.engine.world import ClaimKind
 from startgate.model import names, objects
-from startgate.model.gang import Admission, Gang, GangSpec, GangStatus, Phase
+from startgate.model.gang import Admission, Phase
 from startgate.model.objects import rfc3339
-
-NOW = 1_800_000_000.0
-Q = {names.QUEUE: "q"}
-VERSIONS = itertools.count(1)
+from startgate.model.resources import add
+from tests.unit.feed import NOW, Feed, Q, claimed, empty_cache, one_cpu
 
 
 @pytest.fixture
 async def cache(tmp_path: Path) -> AsyncIterator[Cache]:
-    config = tmp_path / "kubeconfig"
-    cluster = {"name": "none", "cluster": {"server": "https://127.0.0.1:1"}}
-    context = {"name": "none", "context": {"cluster": "none", "user": "none"}}
-    user = {"name": "none", "user": {}}
-    config.write_text(
-        yaml.safe_dump({"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "none"})
-    )
-    async with await Client.connect(kubeconfig=str(config)) as client:
-        yield Cache(client, lambda: None)
-
-
-class Feed:
-    """Objects as the API server would send them, with versions that only grow."""
-
-    def __init__(self, cache: Cache) -> None:
-        self.cache = cache
-        self.gangs = Gangs(cache)
-
-    def _meta(self, name: str, **fields: Any) -> objects.ObjectMeta:
-        version = next(VERSIONS)
-        return objects.ObjectMeta(
-            name=name,
-            namespace="n",
-            uid=fields.pop("uid", f"uid-{name}"),
-            resource_version=str(version),
-            creation_timestamp=rfc3339(NOW - 60),
-            **fields,
-        )
-
-    def job(self, name: str, *, pods: int = 2, minimum: int = 0, uid: str = "", **spec: Any) -> None:
-        labels = {**Q, names.MIN_AVAILABLE: str(minimum)} if minimum else Q
-        template = objects.PodTemplateSpec(metadata=objects.ObjectMeta(labels=Q), spec=one_cpu())
-        made = objects.JobSpec(parallelism=pods, completions=pods, completion_mode="Indexed", template=template, **spec)
-        self.cache.jobs.store.put(
-            objects.Job(metadata=self._meta(name, labels=labels, uid=uid or f"uid-{name}"), spec=made)
-        )
-
-    def pod(
-        self,
-        job: str,
-        index: int,
-        *,
-        gated: bool = True,
-        node: str = "",
-        phase: str = "Pending",
-        leaving: bool = False,
-        suffix: str = "",
-    ) -> None:
-        owner = objects.OwnerReference(api_version="batch/v1", kind="Job", name=job, uid=f"uid-{job}", controller=True)
-        meta = self._meta(
-            f"{job}-{index}{suffix}",
-            labels=Q,
-            owner_references=(owner,),
-            annotations={names.JOB_INDEX: str(index)},
-            deletion_timestamp=rfc3339(NOW) if leaving else None,
-        )
-        spec = one_cpu(node, (names.GATE,) if gated else ())
-        self.cache.pods.store.put(objects.Pod(metadata=meta, spec=spec, status=objects.PodStatus(phase=phase)))
-
-    def gang(self, job: str, slots: int, *, gathering: bool = False, at: float = NOW) -> None:
-        owner = objects.OwnerReference(api_version="batch/v1", kind="Job", name=job, uid=f"uid-{job}", controller=True)
-        status = GangStatus(
-            phase=Phase.RELEASING, admission=Admission(id="a", at=rfc3339(at), slots=slots, gathering=gathering)
-        )
-        meta = self._meta(f"job-{job}", owner_references=(owner,))
-        self.cache.gangs.store.put(
-            Gang(metadata=meta, spec=GangSpec(queue="q", min_available=slots, pods=slots), status=status)
-        )
-
-    def world(self) -> World:
-        for uid in self.cache.take_dirty():
-            self.gangs.refresh(uid, NOW)
-        return self.gangs.world(NOW)
-
-    def state(self, job: str) -> State:
-        return self.gangs.states[f"uid-{job}"]
-
-
-def one_cpu(node: str = "", gates: tuple[str, ...] = ()) -> objects.PodSpec:
-    container = objects.Container(name="c", resources=objects.Resources(requests={"cpu": "1"}))
-    return objects.PodSpec(
-        node_name=node, containers=(container,), scheduling_gates=tuple(objects.SchedulingGate(name=g) for g in gates)
-    )
-
-
-def claimed(world: World) -> list[tuple[ClaimKind, int]]:
-    return [(claim.kind, sum(batch.count for batch in claim.batches)) for claim in world.claims]
+    async with empty_cache(tmp_path) as made:
+        yield made
 
 
 async def test_a_gang_that_has_its_pods_asks_to_start(cache: Cache) -> None:
@@ -312,7 +218,7 @@ moves = st.lists(
     st.tuples(
         st.sampled_from("xyz"),
         st.integers(0, 3),
-        st.sampled_from(["gated", "open", "bound", "succeeded", "gone"]),
+        st.sampled_from(["gated", "open", "bound", "leaving", "succeeded", "gone"]),
         st.booleans(),
     ),
     max_size=40,
@@ -335,9 +241,9 @@ async def test_the_books_agree_with_a_recount_whatever_happens(
             if held is not None:
                 cache.pods.store.forget(held.name, "n", held.uid)
         else:
-            phases = {"succeeded": "Succeeded", "bound": "Running"}
-            node = "a" if what in phases else ""
-            feed.pod(job, index, gated=what == "gated", node=node, phase=phases.get(what, "Pending"))
+            phases = {"succeeded": "Succeeded", "bound": "Running", "leaving": "Running"}
+            node, phase = ("a", phases[what]) if what in phases else ("", "Pending")
+            feed.pod(job, index, gated=what == "gated", node=node, phase=phase, leaving=what == "leaving")
         if look:
             feed.world()
     feed.world()
@@ -347,4 +253,9 @@ async def test_the_books_agree_with_a_recount_whatever_happens(
         if not pod.gated and not pod.ended:
             for resource, amount in pod.shape.amounts.items():
                 expected[resource] = expected.get(resource, 0) + amount
-    assert {k: v for k, v in feed.gangs.world(NOW).used.get("q", {}).items() if v} == expected
+    world = feed.gangs.world(NOW)
+    assert {k: v for k, v in world.used.get("q", {}).items() if v} == expected
+    # Each amount in the books is somebody's: it stays, or it leaves.
+    paid = [each for each in world.claims if each.kind not in (ClaimKind.BIND, ClaimKind.REPLACE)]
+    parts = [amounts for each in world.holders for amounts in (each.charge, each.leaving_charge)]
+    assert add(*parts) == add(expected, *(amounts_of(claim.batches) for claim in paid))
