@@ -1,8 +1,19 @@
 """The facts of a gang: each pod counted once, and the Job's own arithmetic (cases 11, 12, 33 to 36, 43, 44)."""
 
+import msgspec
 import pytest
 
-from startgate.engine.observe import Facts, batches, charged, observe_job, observe_owner, opted_in, template_shape
+from startgate.engine.observe import (
+    Facts,
+    batches,
+    charged,
+    observe_job,
+    observe_owner,
+    opted_in,
+    template_preempts,
+    template_shape,
+)
+from startgate.engine.world import NEVER
 from startgate.model import names
 from startgate.model.objects import (
     Condition,
@@ -11,7 +22,10 @@ from startgate.model.objects import (
     JobSpec,
     JobStatus,
     ObjectMeta,
+    OnPodCondition,
     OwnerReference,
+    PodFailurePolicy,
+    PodFailureRule,
     PodSpec,
     PodTemplateSpec,
     PriorityClass,
@@ -34,6 +48,8 @@ def job(
     completions: int | None = 4,
     suspend: bool | None = None,
     indexed: bool = True,
+    deadline: int | None = None,
+    failures: PodFailurePolicy | None = None,
 ) -> Job:
     labels = {names.QUEUE: "q"} if labels is None else labels
     return Job(
@@ -51,6 +67,8 @@ def job(
             completions=completions,
             suspend=suspend,
             completion_mode="Indexed" if indexed else "NonIndexed",
+            active_deadline_seconds=deadline,
+            pod_failure_policy=failures,
             template=PodTemplateSpec(
                 metadata=ObjectMeta(labels=labels if template_labels is None else template_labels), spec=spec
             ),
@@ -211,6 +229,53 @@ def test_priority_comes_from_pods_first_then_class_then_default() -> None:
     assert observe_job(named, (), template_shape(named, classes)).priority == 7
     assert observe_job(job(), (), template_shape(job(), classes)).priority == 3
     assert observe_job(named, (pod(0, spec=PodSpec(priority=9)),), template_shape(named, classes)).priority == 9
+
+
+@pytest.mark.parametrize(
+    ("spec", "preempts"),
+    [
+        (PodSpec(), False),  # by the global default
+        (PodSpec(priority_class_name="keen"), True),
+        (PodSpec(priority_class_name="meek"), False),
+        (PodSpec(priority_class_name="keen", preemption_policy="Never"), False),
+        (PodSpec(priority_class_name="unknown"), True),
+    ],
+)
+def test_whether_a_gang_takes_the_place_of_lower_ones(spec: PodSpec, preempts: bool) -> None:
+    meek = PriorityClass(metadata=ObjectMeta(name="meek"), value=3, preemption_policy="Never", global_default=True)
+    classes = {"meek": meek, "keen": PriorityClass(metadata=ObjectMeta(name="keen"), value=7)}
+    assert template_preempts(job(spec=spec), classes) is preempts
+
+
+def test_pods_that_exist_say_whether_they_preempt() -> None:
+    made = job()
+    seen = observe_job(made, [msgspec.structs.replace(pod(0), preempts=False)], template_shape(made, {}))
+    assert not seen.preempts
+
+
+def test_when_a_gang_has_ended_for_sure() -> None:
+    started = JobStatus(start_time="2026-01-01T00:00:00Z")
+    limited = facts(job(deadline=60, status=started))
+    assert (limited.lasts, limited.ends) == (60, 1767225660)
+    assert facts(job(deadline=60)).ends == NEVER, "it hasn't started"
+    assert facts(job(deadline=60, status=started, suspend=True)).ends == NEVER, "it starts afresh when it is resumed"
+    assert (facts(job(status=started)).lasts, facts(job(status=started)).ends) == (NEVER, NEVER)
+
+
+def policy(*actions: str) -> PodFailurePolicy:
+    disrupted = (OnPodCondition(type="DisruptionTarget"),)
+    return PodFailurePolicy(rules=tuple(PodFailureRule(action=each, on_pod_conditions=disrupted) for each in actions))
+
+
+def test_which_pods_may_be_evicted_without_harm() -> None:
+    """The first rule that matches decides; and a work queue that has had a success makes no pod in place of one."""
+    assert facts(job(failures=policy("Ignore"))).sheds
+    assert facts(job(failures=policy("Ignore", "FailJob"))).sheds
+    assert not facts(job(failures=policy("FailJob", "Ignore"))).sheds
+    assert not facts(job()).sheds
+    work = job(failures=policy("Ignore"), completions=None, indexed=False)
+    assert facts(work).sheds
+    assert not facts(work, pod(0, phase="Succeeded")).sheds
 
 
 def test_batches_keep_order_and_join_equal_shapes() -> None:

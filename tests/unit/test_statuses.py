@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from controller import statuses
-from controller.state import State
+from controller.state import Flight, State
 from startgate.engine.lifecycle import Grant, standing
 from startgate.engine.observe import COMPLETED, Facts
 from startgate.engine.world import Stay
-from startgate.model.gang import Admission, Gang, GangSpec, GangStatus, Phase
+from startgate.model.gang import Admission, Gang, GangSpec, GangStatus, Phase, Pledge, Yielded
 from startgate.model.objects import ObjectMeta, rfc3339
 from startgate.model.pods import Pod, Shape
 from startgate.model.reasons import Code, reason
@@ -105,6 +105,70 @@ def test_a_condition_keeps_the_time_of_its_last_change() -> None:
     made = recorded(state(gated=2))
     _, later = statuses.compose(made, NOW + 100)
     assert {each.last_transition_time for each in later.conditions} == {rfc3339(NOW)}
+
+
+PLEDGE = Pledge(id="p", at=rfc3339(NOW), rule="deserved", victims=["n/job-y"])
+YIELDED = Yielded(at=rfc3339(NOW), reason="Reclaimed", message="gave its place to n/job-y")
+
+
+def claimant(**fields: Any) -> State:
+    """A gang for which another is giving way, as it is on record."""
+    made = state(gated=2)
+    made.flight = Flight(Phase.WAITING, None)
+    made.flight.pledge = PLEDGE
+    made = recorded(made)
+    made.flight, made.victims = None, ("n/job-y",)
+    again = state(**{"gated": 2, **fields})
+    again.record, again.victims = made.record, made.victims
+    return again
+
+
+def test_a_claim_stands_while_the_gang_waits_for_those_that_make_room() -> None:
+    assert statuses.compose(claimant(), NOW)[1].claim == PLEDGE
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        claimant(hold=True),
+        claimant(suspended_by="user"),
+        claimant(gated=1, wanted=2),
+        claimant(gated=0, bound=2, admission=ADMISSION),
+    ],
+)
+def test_a_claim_goes_with_the_next_news(made: State) -> None:
+    assert made.record is not None
+    assert statuses.changes(made.record, *statuses.compose(made, NOW))["status"]["claim"] is None
+
+
+def test_that_nobody_makes_room_any_more_is_not_worth_a_write() -> None:
+    made = claimant()
+    made.victims = ()
+    assert made.record is not None
+    assert statuses.compose(made, NOW)[1].claim is msgspec.UNSET
+    assert statuses.changes(made.record, *statuses.compose(made, NOW)) == {}
+
+
+def test_a_gang_that_gave_way_says_so_until_it_is_decided_on_again() -> None:
+    made = state(suspended_by="us", parked_as="Reclaimed", parked_message="gave its place to n/job-y")
+    assert statuses.compose(made, NOW)[1].reason == "Reclaimed"
+    assert statuses.compose(made, NOW)[1].message == "gave its place to n/job-y"
+    made.verdict = Stay(gang="n/job-x", reason=reason(Code.QUEUE_STOPPED, queue="q"))
+    assert statuses.compose(made, NOW)[1].reason == Code.QUEUE_STOPPED
+
+
+def test_to_whom_a_gang_gave_way_is_kept_until_it_has_finished() -> None:
+    made = recorded(state(bound=2, admission=ADMISSION))
+    made.flight = Flight(Phase.RUNNING, None)
+    made.flight.yielded = YIELDED
+    assert made.record is not None
+    assert statuses.urgent(statuses.changes(made.record, *statuses.compose(made, NOW)))
+    made = recorded(made)
+    made.flight = None
+    assert statuses.compose(made, NOW + 60)[1].yielded == YIELDED
+    ended = state(wanted=0, admission=ADMISSION, outcome=COMPLETED)
+    ended.record = made.record
+    assert statuses.compose(ended, NOW)[1].yielded is msgspec.UNSET
 
 
 def test_pods_of_an_ended_gang_are_all_or_none() -> None:

@@ -343,6 +343,26 @@ def test_only_the_controller_writes_the_mark(new: Json | None) -> None:
     assert update(old, changed, ours=True) is NOTHING_OF_OURS
 
 
+GAVE_WAY = {names.PARKED: "Reclaimed", names.PARKED_MESSAGE: "gave its place to x"}
+
+
+def test_to_whom_a_job_gave_way_is_the_controllers_to_say() -> None:
+    old = job_json(QUEUE, GAVE_WAY, suspend=True)
+    changed = job_json(QUEUE, {**GAVE_WAY, names.PARKED_MESSAGE: "I am the best"}, suspend=True)
+    assert apply(update(old, changed), changed)["metadata"]["annotations"] == GAVE_WAY
+    parked = job_json(QUEUE, {}, suspend=False)
+    assert update(parked, old, ours=True) is NOTHING_OF_OURS
+    resumed = job_json(QUEUE, GAVE_WAY, suspend=False)
+    assert apply(update(old, resumed), resumed)["metadata"]["annotations"] == {}
+    assert apply(create(resumed), resumed)["metadata"]["annotations"] == {}
+
+
+def test_a_gang_with_a_deadline_that_gave_way_and_is_resumed_by_its_user_waits_for_its_turn() -> None:
+    old = job_json(QUEUE, GAVE_WAY, suspend=True, activeDeadlineSeconds=3)
+    new = job_json(QUEUE, GAVE_WAY, suspend=False, activeDeadlineSeconds=3)
+    assert apply(update(old, new), new)["metadata"]["annotations"] == PARKED
+
+
 def test_gate_and_labels_stay_in_a_suspended_jobs_template() -> None:
     old = job_json(QUEUE, template=OURS, suspend=True)
     new = job_json(QUEUE, template={"spec": {"containers": []}}, suspend=True)
