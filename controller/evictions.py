@@ -70,14 +70,17 @@ class Evictions:
 
     def _begin(self, claimant: State, asked: list[tuple[State, Evict]]) -> None:
         at = rfc3339(self._under_way.clock())
-        victims = dict.fromkeys([*claimant.victims, *(evict.gang for _, evict in asked)])
+        victims = list(dict.fromkeys([*claimant.victims, *(evict.gang for _, evict in asked)]))
+        pledge = claimant.pledge
+        if pledge is None or pledge.victims != victims:  # else it is on record: one of them was refused then
+            pledge = Pledge(id=uuid.uuid4().hex, at=at, rule=str(asked[0][1].rule), victims=victims)
         flight = Flight(claimant.standing.phase, None)
-        flight.act = "recording who makes room for it"
-        flight.pledge = Pledge(id=uuid.uuid4().hex, at=at, rule=str(asked[0][1].rule), victims=list(victims))
+        flight.act, flight.pledge = "recording who makes room for it", pledge
+        claimant.victims_of = ""
         for victim, evict in asked:
             victim.flight, victim.verdict = _flight(victim, evict, at), None
             self._cache.touch(victim.uid)
-        self._under_way.start(claimant, flight, self._make_room(claimant, flight.pledge, asked))
+        self._under_way.start(claimant, flight, self._make_room(claimant, pledge, asked))
 
     async def _make_room(self, claimant: State, pledge: Pledge, asked: list[tuple[State, Evict]]) -> None:
         told: list[Told] = []

@@ -40,6 +40,12 @@ LIFTED: Final = "has(oldObject.spec.schedulingGates) && !has(object.spec.schedul
 """For `Field.policy`: this update of a pod takes its last gate off."""
 
 Manifest = dict[str, Any]
+
+IGNORES_DISRUPTION: Final[Manifest] = {
+    "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+}
+"""Fields of a Job's spec: an eviction counts as no failure, so that pods beyond its minimum may go alone."""
+
 T = TypeVar("T")
 
 WITHIN: Final = 30.0

@@ -15,13 +15,9 @@ from startgate.model import names
 from startgate.model.gang import Phase, Pledge, Yielded
 from startgate.model.reasons import Code
 from tests.behaviour.asking import records
-from tests.behaviour.kit import Field, Manifest, eventually
+from tests.behaviour.kit import IGNORES_DISRUPTION, Field, eventually
 
 LONG: Final = 60.0
-
-IGNORES_DISRUPTION: Final[Manifest] = {
-    "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
-}
 
 
 async def tenants(field: Field, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, str]:

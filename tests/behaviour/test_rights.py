@@ -20,7 +20,7 @@ from startgate.model import names
 from startgate.model.gang import Phase
 from startgate.model.reasons import Code
 from tests.behaviour.asking import CLUSTER_ROLES, ROLES, account, denial, may, records, stored
-from tests.behaviour.kit import Field, Manifest, eventually
+from tests.behaviour.kit import IGNORES_DISRUPTION, Field, Manifest, eventually
 
 Right = tuple[str, str, str]
 """(verb, group, resource or resource/subresource)."""
@@ -109,6 +109,18 @@ async def story(field: Field) -> None:
     await field.submit("back", pods=1, queue=queue, **held)
     await field.phase("back", Phase.PARKED)
     await eventually(partial(field.read_queue, queue), lambda it: it.status.running >= 3, "its status is written")
+    await field.clear()
+    await two_tenants(field)
+    await field.phase("claimant", Phase.RUNNING)  # pods beyond the other's minimum were evicted for it
+
+
+async def two_tenants(field: Field) -> None:
+    """One has all eight cores, four of them beyond its gang's minimum; the other asks for the half that it deserves."""
+    half = {"deserved": {"cpu": "4"}}
+    mine, theirs = await field.queue("mine", **half), await field.queue("theirs", **half)
+    await field.run("elastic", pods=8, minimum=4, queue=theirs, spec=IGNORES_DISRUPTION)
+    await field.runs("elastic", 8)
+    await field.submit("claimant", pods=4, queue=mine)
 
 
 async def stale_gang(field: Field, job: str) -> None:
@@ -263,6 +275,18 @@ async def test_without_patch_on_jobs_what_is_parked_stays_parked(field: Field) -
         assert 'cannot patch resource "jobs"' in gang.status.message
         assert (await stored(field, JOBS, "a"))["spec"]["suspend"] is True
     await field.phase("a", Phase.RUNNING)
+
+
+async def test_without_create_on_evictions_pods_beyond_the_minimum_stay(field: Field) -> None:
+    await field.nodes(2)
+    async with without(field, CONTROLLER, ("create", "", "pods/eviction")):
+        await two_tenants(field)
+        gang = await field.waits("elastic", Code.WRITE_REFUSED)
+        assert gang.status.message.startswith("evicting pods beyond its minimum was refused: ")
+        assert 'cannot create resource "pods/eviction"' in gang.status.message
+        assert len(field.bound("elastic")) == 8
+    await field.phase("claimant", Phase.RUNNING)
+    await field.runs("elastic", 4)
 
 
 async def test_without_delete_on_gangs_an_old_one_stands_in_the_way(field: Field) -> None:
