@@ -34,7 +34,7 @@ class Admitted:
 
     def run(self, claims: Iterable[Claim]) -> None:
         """First what kube-scheduler has in hand already, then the others in turn."""
-        in_turn = sorted(claims, key=lambda each: (-each.priority, each.since, each.gang))
+        in_turn = sorted(claims, key=lambda each: (-each.priority, each.since, each.gang, each.kind.value))
         released: dict[Shape, int] = {}
         for claim in in_turn:
             if claim.kind is ClaimKind.BIND:

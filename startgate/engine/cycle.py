@@ -64,7 +64,7 @@ class _Decision:
     def _asking(self) -> list[Waiting]:
         """Gangs whose minimum may be tried. What keeps others is not quota or nodes, or they have started."""
         asking = []
-        for gang in self.world.waiting:
+        for gang in sorted(self.world.waiting, key=_turn):
             minimum, extra = some(gang.minimum), some(gang.extra)
             if not minimum and not extra:
                 continue
@@ -92,7 +92,7 @@ class _Decision:
         """Those for whom others were told to give way: they start if they can by now, else what is freed is held."""
         going = {holder.gang: holder for holder in self.world.holders if holder.leaving}
         heirs = [gang for gang in self.asking if gang.victims]
-        for gang in sorted(heirs, key=lambda each: (-each.priority, each.since, each.gang)):
+        for gang in heirs:
             asks, minimum = amounts_of(gang.minimum), some(gang.minimum)
             if self._admit(gang, minimum, asks):
                 self.asking.remove(gang)
@@ -304,6 +304,11 @@ class _Reasons:
         for hold in holds:
             self._ground.lift(hold)
         return fits
+
+
+def _turn(gang: Waiting) -> tuple[int, float, str]:
+    """Priority, then age, then name."""
+    return -gang.priority, gang.since, gang.gang
 
 
 def _beyond(batches: Iterable[Batch], done: int) -> tuple[Batch, ...]:

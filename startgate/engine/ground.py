@@ -41,7 +41,12 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """0: the gang; else the pod's number in Holder.surplus, from 1."""
     charge: Amounts
     placements: tuple[Placement, ...]
-    pods: int
+    turn: tuple[bool, int, float, str, int] = (True, 0, 0.0, "", 0)
+    """Who goes first: surplus before whole gangs, lowest priority, then the youngest."""
+
+    @property
+    def pods(self) -> int:
+        return sum(count for placement in self.placements for _, count in placement.nodes)
 
 
 class View:

@@ -97,7 +97,7 @@ class Patience:
         if gang is None or hold is None:
             return 0.0
         ends = sorted((each for each in self._holders if each.ends < NEVER), key=lambda each: (each.ends, each.gang))
-        units = [Unit(holder=each, surplus=0, charge=each.charge, placements=each.pods, pods=0) for each in ends]
+        units = [Unit(holder=each, surplus=0, charge=each.charge, placements=each.pods) for each in ends]
         gone: list[Unit] = []
         found, step, growing = 0.0, 1, True
         while units and not found:

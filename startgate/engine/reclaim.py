@@ -13,6 +13,7 @@ Design: "Reclaim" and "Preemption in a queue". What always holds:
 
 import heapq
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from startgate.engine.fair import Seat
@@ -54,8 +55,12 @@ class Reclaim:
 
     def __init__(self, ground: Ground, holders: tuple[Holder, ...]) -> None:
         self._ground = ground
-        self._holders = holders
-        self._by_queue: dict[str, list[Unit]] | None = None
+        self._holders: dict[str, list[Holder]] = {}
+        """By queue, those that may be taken."""
+        for holder in holders:
+            if holder.takeable:
+                self._holders.setdefault(holder.queue, []).append(holder)
+        self._units: dict[str, list[Unit]] = {}
         self._gone: set[tuple[str, int]] = set()
         """(gang, surplus number) of what has been told to go in this decision."""
 
@@ -66,7 +71,8 @@ class Reclaim:
             return None
         for rules in self._ways(gang, asks):
             search = _Search(self._ground, gang, asks, rules)
-            chosen = search.run(self._in_turn(gang, asks, rules))
+            piles = [self._pile(queue) for queue in self._holders if search.opens(queue)]
+            chosen = search.run(self._in_turn(piles))
             if chosen:
                 return self._settle(gang, asks, chosen)
         return None
@@ -81,31 +87,30 @@ class Reclaim:
         ]
         for rule in lines:
             yield frozenset({rule})
-        if gang.preempts and any(unit.holder.priority < gang.priority for unit in self._units().get(gang.queue, ())):
+        if gang.preempts and any(each.priority < gang.priority for each in self._holders.get(gang.queue, ())):
             yield frozenset({Rule.PRIORITY})
             if lines:
                 yield frozenset({lines[-1], Rule.PRIORITY})
 
-    def _units(self) -> dict[str, list[Unit]]:
-        """By queue, in the order in which they would go."""
-        if self._by_queue is None:
-            self._by_queue = {}
-            for holder in self._holders:
-                if holder.takeable:
-                    self._by_queue.setdefault(holder.queue, []).extend(_units(holder))
-            for units in self._by_queue.values():
-                units.sort(key=_turn)
-        return self._by_queue
+    def _pile(self, queue: str) -> list[Unit]:
+        """What of this queue can give way, in the order in which it would."""
+        pile = self._units.get(queue)
+        if pile is None:
+            pile = [unit for holder in self._holders[queue] for unit in _units(holder)]
+            pile.sort(key=attrgetter("turn"))
+            self._units[queue] = pile
+        while pile and self._is_gone(pile[0]):
+            pile.pop(0)
+        return pile
 
-    def _in_turn(self, gang: Waiting, asks: Amounts, rules: frozenset[Rule]) -> Iterator[Unit]:
-        """All that might be taken by these rules, lowest priority first, then the youngest."""
-        piles = []
-        for queue, units in self._units().items():
-            same = queue == gang.queue
-            if (same and Rule.PRIORITY in rules) or (not same and rules != {Rule.PRIORITY}):
-                piles.append(units)
-        for unit in heapq.merge(*piles, key=_turn):
-            if (unit.holder.gang, 0) not in self._gone and (unit.holder.gang, unit.surplus) not in self._gone:
+    def _is_gone(self, unit: Unit) -> bool:
+        gang = unit.holder.gang
+        return (gang, 0) in self._gone or (gang, unit.surplus) in self._gone
+
+    def _in_turn(self, piles: list[list[Unit]]) -> Iterator[Unit]:
+        """Those of these that haven't been told to go yet."""
+        for unit in heapq.merge(*piles, key=attrgetter("turn")):
+            if not self._is_gone(unit):
                 yield unit
 
     def _settle(self, gang: Waiting, asks: Amounts, chosen: "dict[Unit, _Case]") -> Found:
@@ -146,7 +151,26 @@ class _Search:
         self._asks = asks
         self._rules = rules
         self._line = next((rule for rule in (Rule.GUARANTEE, Rule.DESERVED) if rule in rules), None)
+        self._pairs: dict[str, tuple[Seat, Seat, frozenset[str]]] = {}
+        """By queue that may have to give: the branches, and the resources in which theirs is compared."""
+        self._over: dict[Seat, frozenset[str]] = {}
+        """By branch: in which of these it is above its line, as far as that has been looked at."""
         self._taken: dict[Unit, _Case] = {}
+
+    def opens(self, queue: str) -> bool:
+        """Whether gangs of this queue may have to give way, by what the branches have before any does."""
+        if queue == self._gang.queue:
+            return Rule.PRIORITY in self._rules
+        shares = self._ground.shares
+        pair = shares.branches(self._gang.queue, queue) if self._line else None
+        if self._line is None or pair is None:
+            return False
+        mine, theirs = pair
+        claimed = frozenset(shares.claimed(mine, self._asks, self._line))
+        if not shares.within(mine, self._asks, self._line) or not shares.above(theirs, claimed, self._line):
+            return False
+        self._pairs[queue] = (mine, theirs, claimed)
+        return True
 
     def run(self, candidates: Iterator[Unit]) -> dict[Unit, _Case]:
         """Those who have to go, off the ground; empty, with all on it, where it can't be done."""
@@ -156,6 +180,7 @@ class _Search:
             if case is None:
                 continue
             self._ground.remove((unit,))
+            self._over.clear()
             self._taken[unit] = case
             if len(self._taken) >= check_at:
                 if self._fits():
@@ -191,14 +216,12 @@ class _Search:
         if Rule.PRIORITY in self._rules and holder.queue == self._gang.queue:
             return _Case(Rule.PRIORITY, None, None, (), ({}, {})) if holder.priority < self._gang.priority else None
         shares, line = self._ground.shares, self._line
-        pair = shares.branches(self._gang.queue, holder.queue)
-        if line is None or pair is None:
-            return None
-        mine, theirs = pair
-        if not shares.within(mine, self._asks, line):
-            return None
-        above = frozenset(shares.above(theirs, shares.claimed(mine, self._asks, line), line))
-        if not above or above.isdisjoint(unit.charge) or not self._may_give(shares.seat(holder.queue), theirs, above):
+        assert line is not None
+        mine, theirs, claimed = self._pairs[holder.queue]
+        above = self._over.get(theirs)
+        if above is None:
+            above = self._over[theirs] = frozenset(shares.above(theirs, claimed, line))
+        if above.isdisjoint(unit.charge) or not self._may_give(shares.seat(holder.queue), theirs, above):
             return None
         if self._falls_below(theirs, unit, above, line) and not (shares.share(mine, self._asks) < shares.share(theirs)):
             return None
@@ -232,12 +255,13 @@ def _kept(seat: Seat, line: Rule) -> Amounts:
 
 def _units(holder: Holder) -> Iterator[Unit]:
     rest, pods = dict(holder.charge), holder.pods
+    order = (holder.priority, -holder.since, holder.gang)
     for number, placement in enumerate(holder.surplus, 1):
         rest = subtract(rest, placement.shape.amounts)
         pods = _without(pods, placement)
-        yield Unit(holder=holder, surplus=number, charge=placement.shape.amounts, placements=(placement,), pods=1)
-    count = sum(number for placement in pods for _, number in placement.nodes)
-    yield Unit(holder=holder, surplus=0, charge=rest, placements=pods, pods=count)
+        turn = (False, *order, number)
+        yield Unit(holder=holder, surplus=number, charge=placement.shape.amounts, placements=(placement,), turn=turn)
+    yield Unit(holder=holder, surplus=0, charge=rest, placements=pods, turn=(True, *order, 0))
 
 
 def _without(pods: tuple[Placement, ...], one: Placement) -> tuple[Placement, ...]:
@@ -251,12 +275,6 @@ def _without(pods: tuple[Placement, ...], one: Placement) -> tuple[Placement, ..
         else:
             left.append(placement)
     return tuple(left)
-
-
-def _turn(unit: Unit) -> tuple[bool, int, float, str, int]:
-    """Surplus before whole gangs; lowest priority first, then the youngest."""
-    holder = unit.holder
-    return unit.surplus == 0, holder.priority, -holder.since, holder.gang, unit.surplus
 
 
 def _reason(gang: Waiting, unit: Unit, case: _Case) -> Reason:
