@@ -78,7 +78,7 @@ async def test_the_order_is_by_priority_then_by_age(field: Field) -> None:
     """Four gangs wait for the same room: the one of high priority goes first, then the older of the others."""
     await field.nodes(1, cpu="2")
     queue = await field.queue()
-    high = await field.priority("high", 1000)
+    high = await field.priority("high", 1000, preemptionPolicy="Never")  # else it took the blocker's place
     await field.run("blocker", pods=2, queue=queue)
     await field.submit("older", pods=2, queue=queue, runs="200ms")
     await field.waits("older", Code.CLUSTER_IN_USE)
