@@ -53,7 +53,7 @@ async def as_json(field: Field, *arguments: str) -> dict[str, Any]:
 
 async def test_list_shows_who_runs_and_who_waits_in_the_order_of_the_queue(field: Field) -> None:
     await field.nodes(2)
-    high = await field.priority("high", 100)
+    high = await field.priority("high", 100, preemptionPolicy="Never")
     queue = await field.queue(capability={"cpu": "2"})
     await field.run("first", pods=2, queue=queue)
     await field.next_second()
@@ -204,7 +204,7 @@ async def test_why_and_queues_while_a_gang_gives_way_and_after(field: Field) -> 
     await field.runs("unlabelled", 2)
     await field.run("old", pods=4, cpu="100m", gpu=1, queue=theirs)
     await field.next_second()
-    await field.run("young", pods=4, cpu="100m", gpu=1, queue=theirs, terminates="8s")
+    await field.run("young", pods=4, cpu="100m", gpu=1, queue=theirs, terminates="20s")
     over = await told_of(field, theirs, lambda found: found["share"] == 2.0)
     assert (over["deserved"][GPU], over["allocated"][GPU], over["next"]) == ("4", "8", None)
     await field.submit("claimant", pods=4, cpu="100m", gpu=1, queue=mine)
