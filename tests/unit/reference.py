@@ -89,11 +89,14 @@ class Fairness:
         self.quota, self.going, self.asks = quota, going, asks
         for name in (*going, *asks):
             quota.take(name, {})
-        specs = quota.queues.values()
-        named = [quota.total, *quota.own.values(), *asks.values(), *(spec.deserved for spec in specs)]
-        self.resources = sorted({each for held in (*named, *(spec.guarantee for spec in specs)) for each in held})
         self.due: dict[Place, dict[str, int]] = {ROOT: dict(quota.total)}
         self.settle(ROOT)
+
+    def resources(self) -> list[str]:
+        specs = self.quota.queues.values()
+        held = [self.quota.total, *self.quota.own.values(), *self.asks.values()]
+        written = [*(spec.deserved for spec in specs), *(spec.guarantee for spec in specs)]
+        return sorted({each for some in (*held, *written) for each in some})
 
     def places(self, place: Place) -> list[Place]:
         """Those among whom is shared out what this one deserves."""
@@ -148,7 +151,7 @@ class Fairness:
         places = self.places(place)
         for each in places:
             self.due[each] = {}
-        for resource in self.resources:
+        for resource in self.resources():
             rest = self.due[place].get(resource, 0)
             unsaid = []
             for each in places:
@@ -202,7 +205,7 @@ class Fairness:
         due = {resource: count for resource, count in self.due[place].items() if count}
         if not due:
             return inf
-        used = {resource: self.use(place, resource) for resource in self.resources if self.use(place, resource) > 0}
+        used = {resource: self.use(place, resource) for resource in self.resources() if self.use(place, resource) > 0}
         if not used.keys() <= due.keys():
             return inf
         return max((Fraction(count, due[resource]) for resource, count in used.items()), default=Fraction(0))
