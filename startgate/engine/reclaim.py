@@ -153,8 +153,8 @@ class _Search:
         self._line = next((rule for rule in (Rule.GUARANTEE, Rule.DESERVED) if rule in rules), None)
         self._pairs: dict[str, tuple[Seat, Seat, frozenset[str]]] = {}
         """By queue that may have to give: the branches, and the resources in which theirs is compared."""
-        self._over: dict[Seat, frozenset[str]] = {}
-        """By branch: in which of these it is above its line, as far as that has been looked at."""
+        self._over: dict[str, frozenset[str]] = {}
+        """By queue: what `_gives` says, as long as nobody else is taken."""
         self._taken: dict[Unit, _Case] = {}
 
     def opens(self, queue: str) -> bool:
@@ -215,17 +215,24 @@ class _Search:
         holder = unit.holder
         if Rule.PRIORITY in self._rules and holder.queue == self._gang.queue:
             return _Case(Rule.PRIORITY, None, None, (), ({}, {})) if holder.priority < self._gang.priority else None
-        shares, line = self._ground.shares, self._line
-        assert line is not None
-        mine, theirs, claimed = self._pairs[holder.queue]
-        above = self._over.get(theirs)
-        if above is None:
-            above = self._over[theirs] = frozenset(shares.above(theirs, claimed, line))
-        if above.isdisjoint(unit.charge) or not self._may_give(shares.seat(holder.queue), theirs, above):
+        queue, shares, line = holder.queue, self._ground.shares, self._line
+        mine, theirs, _ = self._pairs[queue]
+        if queue not in self._over:
+            self._over[queue] = self._gives(queue)
+        above = self._over[queue]
+        if line is None or above.isdisjoint(unit.charge):
             return None
         if self._falls_below(theirs, unit, above, line) and not (shares.share(mine, self._asks) < shares.share(theirs)):
             return None
         return _Case(line, mine, theirs, tuple(sorted(above)), (dict(mine.use), dict(theirs.use)))
+
+    def _gives(self, queue: str) -> frozenset[str]:
+        """In what the branch of this queue is above its line, if the queue is among those that have to give."""
+        shares, line = self._ground.shares, self._line
+        assert line is not None
+        _, theirs, claimed = self._pairs[queue]
+        above = frozenset(shares.above(theirs, claimed, line))
+        return above if above and self._may_give(shares.seat(queue), theirs, above) else frozenset()
 
     def _may_give(self, seat: Seat, branch: Seat, above: frozenset[str]) -> bool:
         """All queues from the branch down are reclaimable; and below the branch, where some are above their line, only
