@@ -42,7 +42,10 @@ class State(msgspec.Struct, kw_only=True):
     uid: str
     facts: Facts
     standing: Standing
+    came: float
+    """Epoch seconds from which it waits, as the files have it."""
     since: float
+    """The same as the engine is told, so that no two gangs of the files are of one age."""
     grant: Grant | None = None
     taken_back: int = 0
     not_before: float = 0.0
@@ -71,6 +74,16 @@ class State(msgspec.Struct, kw_only=True):
         """As the user knows it: a Job by its own name."""
         facts = self.facts
         return f"{facts.namespace}/{facts.owner_name}" if facts.owner_kind == "Job" else facts.key
+
+    @property
+    def minds_the_clock(self) -> bool:
+        """Whether time alone may change something about it."""
+        return (
+            self.asks is not None
+            or bool(self.standing.deadline)
+            or self.standing.do is not Do.NOTHING
+            or bool(self.not_before)
+        )
 
     @property
     def reason(self) -> Reason | None:
@@ -193,6 +206,7 @@ class Gangs:
             uid=uid,
             facts=facts,
             standing=standing(facts, None, lost_at=None, back_off=None, now=stage.timeline.epoch),
+            came=group.since,
             since=group.since - tie,
             minimum=facts.minimum,
             over=bool(facts.outcome),
@@ -204,6 +218,7 @@ class Gangs:
 
     def _recall(self, state: State, record: Gang) -> None:
         status = record.status
+        state.came = _moment(status.since) or state.came
         state.since = _moment(status.since) or state.since
         state.taken_back, state.not_before = status.taken_back, _moment(status.not_before)
         if isinstance(status.admission, Admission):
@@ -264,7 +279,7 @@ class Gangs:
             state.asks = roster.waiting(member)
         state.holds = roster.holder(member, state.claims)
         if state.asks is not None:
-            overdue = state.since + self._patience
+            overdue = state.came + self._patience
             if overdue > self._stage.timeline.epoch:
                 self._stage.timeline.look(overdue, state.uid)
 

@@ -66,10 +66,11 @@ class Simulation:
             for action in actions:
                 action()
             self._done += len(actions)
-            self._settle()
+            if self._changed():
+                self._settle()
         if self.plan is None:
             self.plan = decide(self.gangs.world(), self.timeline.epoch)
-        return self._story()
+        return self._story(until)
 
     def _nothing_new(self) -> bool:
         worn = list(self.gangs.worn_out)
@@ -78,6 +79,13 @@ class Simulation:
         who = f"{', '.join(worn[:3])}{' and others' if len(worn) > 3 else ''}"
         self._cut = f"{who} had been taken back {MOST_TAKE_BACKS} times, and nothing else was to come"
         return True
+
+    def _changed(self) -> bool:
+        """Whether there is anything to decide about: the clock alone changes only those that are looked at."""
+        due, self.timeline.due_owners = self.timeline.due_owners, {}
+        states = self.gangs.states
+        self.stage.dirty.update((uid, None) for uid in due if uid in states and states[uid].minds_the_clock)
+        return self.stage.changed or bool(self.stage.dirty)
 
     # --- one moment ---------------------------------------------------------------------------------------------
 
@@ -111,9 +119,7 @@ class Simulation:
         while True:
             ended = stage.jobs.settle()
             bound = stage.schedule()
-            stage.dirty.update(self.timeline.due_owners)
-            self.timeline.due_owners.clear()
-            dirty, stage.dirty = stage.dirty, {}
+            dirty, stage.dirty, stage.changed = stage.dirty, {}, False
             for uid in dirty:
                 state = self.gangs.refresh(uid)
                 if state is not None:
@@ -272,7 +278,7 @@ class Simulation:
                 state.said = why.code
                 self._tell(state, Happened.WAITING, why)
 
-    def _story(self) -> Story:
+    def _story(self, until: int | None) -> Story:
         assert self.plan is not None
         if len(self.stage.actors) > MOST_EVENTS:
             raise InputError(f"there are more than {MOST_EVENTS:,} pods")
@@ -284,7 +290,7 @@ class Simulation:
         return Story(
             told=Told(events=self.events, final=final),
             notes=tuple(notes),
-            ended=seconds(self.timeline.now),
+            ended=seconds(self.timeline.now if until is None or self._cut else until),
             gangs=self._courses,
         )
 

@@ -58,6 +58,8 @@ class Stage:
         self.jobs = Jobs(self)
         self.dirty: dict[str, None] = {}
         """Owners to be looked at again, by uid."""
+        self.changed = False
+        """Whether something has changed that is no owner's."""
         self.notes: dict[str, None] = {}
         """What the user should know beside the answer, each once."""
         self.made = 0
@@ -139,6 +141,7 @@ class Stage:
 
     def _set(self, where: str, kind: str, namespace: str, name: str, raw: dict[str, Any]) -> None:
         made = decode(where, kind, raw)
+        self.changed = True
         match kind:
             case "Node":
                 self._set_node(made)
@@ -158,6 +161,7 @@ class Stage:
                 self.gangs[f"{namespace}/{name}"] = made
 
     def _unset(self, kind: str, namespace: str, name: str) -> None:
+        self.changed = True
         match kind:
             case "Node":
                 self._lose_node(name)
@@ -334,6 +338,7 @@ class Stage:
         if self._by_name.get((pod.namespace, pod.name)) == pod.uid:
             del self._by_name[(pod.namespace, pod.name)]
         self.unbound.pop(pod.uid, None)
+        self.changed = True
         self.cluster.remove_pod(pod.uid)
         self._on.get(pod.node, {}).pop(pod.uid, None)
         self._full = False
@@ -341,6 +346,7 @@ class Stage:
 
     def _file(self, actor: Actor) -> None:
         pod = actor.pod
+        self.changed = True
         if pod.node or pod.gated or pod.foreign_gates or pod.ended or pod.deleting:
             self.unbound.pop(pod.uid, None)
         elif pod.uid not in self.unbound:
