@@ -136,6 +136,12 @@ class Cluster:
             self._total = MappingProxyType({name: sums[name] for name in sorted(sums) if sums[name]})
         return self._total
 
+    def outside(self) -> Amounts:
+        """What pods that are no gang's hold of `total`: no more on a node than it has. No zeros."""
+        held = np.minimum(np.maximum(self.used - self.ours, 0), self.offers)
+        sums = {name: sum(held[row, self._open].tolist()) for name, row in self.rows.items()}
+        return {name: count for name, count in sums.items() if count}
+
     def offer(self, slot: int) -> Amounts:
         """Allocatable of the node in this slot, without zeros."""
         return {name: count for name, row in self.rows.items() if (count := int(self.offers[row, slot]))}

@@ -10,7 +10,8 @@ in fair order, each whole or not at all; then pods beyond the minimum. What alwa
 * Reasons are worked out when all is decided, so that their numbers are those that hold after the plan.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from startgate.engine import explain
 from startgate.engine.admitted import ONE_BY_ONE, Admitted
@@ -23,6 +24,7 @@ from startgate.engine.order import Turns
 from startgate.engine.patience import Patience
 from startgate.engine.reclaim import Reclaim
 from startgate.engine.world import Batch, Evict, Plan, QueueView, Stay, Waiting, World
+from startgate.model.pods import Shape
 from startgate.model.reasons import Code, reason
 from startgate.model.resources import Amounts, add, subtract
 
@@ -200,33 +202,33 @@ class _Decision:
 
     def join(self) -> None:
         """Pods beyond the minimum, as many as fit: in fair order, first what their queues deserve, then beyond that."""
-        joined: dict[str, int] = {}
+        joined: dict[str, Counter[Shape]] = {gang.gang: Counter() for gang in self.joining}
         for bounded in (True, False):
             turns = Turns(self.ground.shares, self.joining)
             while (gang := turns.pop()) is not None:
-                done = joined.get(gang.gang, 0)
-                joined[gang.gang] = done + self._join(gang, done, bounded=bounded)
+                self._join(gang, joined[gang.gang], bounded=bounded)
                 turns.moved(gang.queue)
         for gang in self.joining:
             if not joined[gang.gang] and not some(gang.minimum):
                 kinds = dict.fromkeys(batch.shape for batch in gang.extra)
                 self.drafts.stays.append((gang.gang, tuple(Trial(gang.queue, (Batch(each, 1),)) for each in kinds)))
 
-    def _join(self, gang: Waiting, done: int, *, bounded: bool) -> int:
-        """How many pods come along, beside those that do already."""
-        wanted = _beyond(gang.extra, done)
+    def _join(self, gang: Waiting, came: "Counter[Shape]", *, bounded: bool) -> None:
+        """Lets come along what fits, beside those that do already, and counts it."""
+        wanted = _without(gang.extra, came)
         if bounded:
             wanted = _affordable(self.ground.shares.seat(gang.queue), wanted)
         if not wanted:
-            return 0
+            return
         passes = self.patience.may_pass(gang, wanted[0].shape.amounts)
         held = self.patience.lift() if passes else None
         fits = [self.ground.now.room.fits(batch.shape) for batch in wanted]
         numbers = self.drafts.numbers(gang.queue, amounts_of(wanted), fits)
-        came = self.drafts.add(gang.gang, None, self.drafts.extras(gang.queue, wanted), numbers)
+        batches = self.drafts.add(gang.gang, None, self.drafts.extras(gang.queue, wanted), numbers)
         if held is not None:
-            (self.patience.keep_again if came else self.patience.put_back)(held)
-        return sum(batch.count for batch in came)
+            (self.patience.keep_again if batches else self.patience.put_back)(held)
+        for batch in batches:
+            came[batch.shape] += batch.count
 
     def plan(self) -> Plan:
         """What is decided, with what only the whole of it can tell: who is tight, and why the others stay."""
@@ -311,12 +313,12 @@ def _turn(gang: Waiting) -> tuple[int, float, str]:
     return -gang.priority, gang.since, gang.gang
 
 
-def _beyond(batches: Iterable[Batch], done: int) -> tuple[Batch, ...]:
-    """These pods without the first so many."""
-    left = []
+def _without(batches: Iterable[Batch], gone: Mapping[Shape, int]) -> tuple[Batch, ...]:
+    """These pods, but for the first so many of each shape."""
+    left, skip = [], dict(gone)
     for batch in batches:
-        skipped = min(done, batch.count)
-        done -= skipped
+        skipped = min(skip.get(batch.shape, 0), batch.count)
+        skip[batch.shape] = skip.get(batch.shape, 0) - skipped
         left.append(Batch(batch.shape, batch.count - skipped))
     return some(left)
 

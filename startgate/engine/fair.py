@@ -1,6 +1,6 @@
 """Fair shares: what each queue deserves, and how much of that it has. The design's section "Quota", nothing else.
 
-* deserved, from the root (which deserves the total) down, resource by resource: a child with a given amount deserves
+* deserved, from the root (which deserves the total, without what pods that are nobody's hold of it) down, resource by resource: a child with a given amount deserves
   that, at least its guarantee and else at most its capability. What then remains of the parent's is filled by weight
   over the other children: weight x level each, the same level for all, at least the guarantee and at most what is
   asked for, so that nothing is lost while anybody asks;
@@ -15,6 +15,7 @@ starts moves from what is asked to what is used, and the sum of the two is the s
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from startgate.engine.quota import Books
@@ -117,9 +118,16 @@ class Seat:
 class Shares:
     """The tree of seats, with what each deserves and has."""
 
-    def __init__(self, books: Books, going: Mapping[str, Amounts], asks: Mapping[str, Amounts]) -> None:
+    def __init__(
+        self,
+        books: Books,
+        going: Mapping[str, Amounts],
+        asks: Mapping[str, Amounts],
+        outside: Amounts = MappingProxyType({}),
+    ) -> None:
         """`going`: by queue, what of its charge is on its way out; that doesn't count as use here. `asks`: by queue,
-        what its waiting gangs ask for (only those that could start: what others deserve is less for it).
+        what its waiting gangs ask for (only those that could start: what others deserve is less for it). `outside`:
+        what pods that are nobody's hold of the total; it can't be shared out.
         """
         self._books = books
         for queue in (*going, *asks):
@@ -135,7 +143,7 @@ class Shares:
             if seat.children:
                 seat.use = add(*(child.use for child in seat.children))
                 seat.request = _requested(seat.children)
-        self.root.deserved = _positive(books.root.ceiling)
+        self.root.deserved = _positive(subtract(books.root.ceiling, outside))
         for seat in order:
             _share_out(seat)
 

@@ -103,7 +103,7 @@ class Ground:
         self._going = [holder for holder in world.holders if holder.leaving_charge]
         self.now = View(books, Room(world.cluster))
         self._ahead: View | None = None
-        self.shares = Shares(books, _leaving(self._going), _asked(world, books))
+        self.shares = Shares(books, _leaving(self._going), _asked(world, books), world.cluster.outside())
 
     @property
     def ahead(self) -> View:

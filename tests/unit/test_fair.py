@@ -35,6 +35,7 @@ def shares(
     used: Mapping[str, int | Amounts] | None = None,
     asks: Mapping[str, int | Amounts] | None = None,
     going: Mapping[str, int | Amounts] | None = None,
+    outside: Amounts | None = None,
 ) -> Shares:
     def held(by: Mapping[str, int | Amounts] | None) -> dict[str, Amounts]:
         return {name: {GPU: each} if isinstance(each, int) else each for name, each in (by or {}).items()}
@@ -42,7 +43,7 @@ def shares(
     books = Books(queues, {GPU: total} if isinstance(total, int) else total)
     for name, amounts in held(used).items():
         books.take(name, amounts)
-    return Shares(books, held(going), held(asks))
+    return Shares(books, held(going), held(asks), outside or {})
 
 
 def deserved(made: Shares, *names: str) -> list[int]:
@@ -299,19 +300,16 @@ def test_sharing_out_is_fair_and_leaves_nothing_over(siblings: list[tuple[int, i
                 assert Fraction(part - 1, weight) < Fraction(other + 1, its), "one had a unit too many"
 
 
-def test_counter_example_room_that_no_queue_can_have_is_deserved_all_the_same() -> None:
-    """Of 100 units, pods that are charged to nobody hold 50. The total (design, "Quota") has them in it, so what is
-    worked out by weight adds up to more than queues can ever have: "late" is within what it deserves, "early" isn't
-    above, and nothing is reclaimed; each reason to wait is true, and the weights say 25 each.
-    """
+def test_what_pods_that_are_nobodys_hold_is_not_shared_out() -> None:
+    """Of 100 units, pods that are charged to nobody hold 50. Were those in it (design, "Quota", "Total"), both would
+    deserve 50: "late" would be within that and "early" not above, so that nothing could be reclaimed for ever."""
     queues = {"early": queue(), "late": queue()}
-    made = shares(queues, 100, used={"early": 45, "late": 5}, asks={"early": 50, "late": 50})
-    assert deserved(made, "early", "late") == [50, 50]
+    used, asks = {"early": 45, "late": 5}, {"early": 50, "late": 50}
+    made = shares(queues, 100, used=used, asks=asks, outside={GPU: 50})
+    assert deserved(made, "early", "late") == [25, 25]
     assert made.within(made.seat("late"), {GPU: 20}, Rule.DESERVED)
-    assert made.above(made.seat("early"), [GPU], Rule.DESERVED) == set()
-    reachable = shares(queues, 50, used={"early": 45, "late": 5}, asks={"early": 50, "late": 50})
-    assert deserved(reachable, "early", "late") == [25, 25]
-    assert reachable.above(reachable.seat("early"), [GPU], Rule.DESERVED) == {GPU}
+    assert made.above(made.seat("early"), [GPU], Rule.DESERVED) == {GPU}
+    assert deserved(shares(queues, 100, used=used, asks=asks), "early", "late") == [50, 50]
 
 
 def test_counter_example_who_asks_for_little_comes_after_who_asks_for_much() -> None:
