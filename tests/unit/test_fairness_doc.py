@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from startgate.engine.cycle import decide
+from startgate.engine.fair import Seat, Shares
 from startgate.engine.ground import Ground
 from startgate.engine.order import Turns
 from startgate.engine.world import Holder, Placement, Plan, Waiting, World
@@ -135,11 +136,40 @@ def test_what_each_queue_deserves_and_its_share() -> None:
     ground = Ground(world_of(queues(), gangs()))
     found = []
     for name in queues():
-        seat = ground.shares.seat(name)
-        seat = seat.parent if seat.own and seat.parent else seat
+        seat = _whole(ground.shares, name)
         numbers = [amount(each.get(GPU, 0)) for each in (seat.floor, seat.deserved, seat.use)]
         found.append([name, *numbers, share(float(seat.share()[0]))])
     assert found == table("shares")
+
+
+def test_the_figures_in_the_sentences() -> None:
+    rows = gangs()
+    shares = Ground(world_of(queues(), rows)).shares
+    due = {name: seat.deserved[GPU] for name in queues() if (seat := _whole(shares, name))}
+    used = {name: seat.use[GPU] for name in queues() if (seat := _whole(shares, name))}
+    mine, theirs, more = shares.seat("vision"), shares.seat("speech"), {GPU: rows["train-b"].pods}
+    after, before = (share(float(each[0])) for each in (shares.share(mine, more), shares.share(theirs)))
+    text = " ".join(PAGE.split())
+    for figures in (
+        f"what remains: {len(NODES) * EACH} − {due['prod']} − {due['research']} = {due['scratch']}",  # noqa: RUF001
+        f"In research {due['research']} are shared out {queues()['vision']['weight']} to "
+        f"{queues()['speech']['weight']} between vision, which asks for {used['vision']} + {rows['train-b'].pods} = "
+        f"{used['vision'] + rows['train-b'].pods}, and speech, which asks for the {used['speech']} that it has",
+        f"`eval` would take prod to {used['prod'] + rows['eval'].pods}",
+        f"`train-b` would take vision to {used['vision'] + rows['train-b'].pods}, which it deserves",
+        f"research would be at {used['research'] + rows['train-b'].pods} of {due['research']}",
+        f"One gang of {used['speech']} goes whole for a claimant of {rows['train-b'].pods}. It takes speech from "
+        f"{used['speech']} to 0, below its {due['speech']}; allowed, since vision then has "
+        f"{used['vision'] + rows['train-b'].pods} of {due['vision']} ({after}) and speech had {used['speech']} of "
+        f"{due['speech']} ({before})",
+    ):
+        assert figures in text
+
+
+def _whole(shares: Shares, queue: str) -> Seat:
+    """The queue with all below it."""
+    seat = shares.seat(queue)
+    return seat.parent if seat.own and seat.parent else seat
 
 
 def test_whose_turn_it_is_who_gives_way_and_what_is_waited_for() -> None:
