@@ -359,9 +359,9 @@ class Scenario:
         return ""
 
     def due(self, before: float) -> list[Expectation]:
-        """What has to have been seen before anything more is done at this time."""
+        """What has to have been seen before anything more is done at this time; what comes after it doesn't matter."""
         return [
-            each
+            msgspec.structs.replace(each, before="")
             for each in self.document.expect
             if each.event and not each.count and each.at and seconds(each.at) < before
         ]
