@@ -91,21 +91,18 @@ class Simulation:
 
     def _settle(self) -> None:
         """Until nothing changes any more."""
-        rounds = 0
-        while True:
-            self._steady()
-            self._done += 1
+        self._steady()
+        for _ in range(MOST_ROUNDS + 2 * len(self.gangs.states)):
             plan = self.plan = decide(self.gangs.world(), self.timeline.epoch)
+            self._done += 1
             self._note_verdicts(plan)
-            if not self._carry_out(plan):
+            evicted = self._carry_out(plan)
+            followed = self._steady()
+            # After whoever started the shares are others, so that others may have to give way.
+            if not (plan.go or evicted or followed) or self._too_much():
                 break
-            rounds += 1
-            if rounds > MOST_ROUNDS + 2 * len(self.gangs.states):
-                self._cut = "the decisions of one moment came to no end, which is a mistake of ours"
-                break
-            if self._too_much():
-                break
-        self._too_much()
+        else:
+            self._cut = "the decisions of one moment came to no end, which is a mistake of ours"
         self._tell_waits()
 
     def _too_much(self) -> bool:
@@ -113,9 +110,9 @@ class Simulation:
             self._cut = f"more than {MOST_EVENTS:,} things were done"
         return bool(self._cut)
 
-    def _steady(self) -> None:
-        """Everything but the decision."""
-        stage = self.stage
+    def _steady(self) -> bool:
+        """Everything but the decision; whether anything was done, rather than looked at."""
+        stage, acted = self.stage, False
         while True:
             ended = stage.jobs.settle()
             bound = stage.schedule()
@@ -126,21 +123,23 @@ class Simulation:
                     self._courses.setdefault(
                         state.name, Course(queue=state.facts.queue, came=seconds(self.timeline.now))
                     )
-                    self._act(state)
+                    acted |= self._act(state)
             for job in ended:
                 self._tell_end(job)
-            if not (dirty or bound or ended):
-                return
+            acted |= bound or bool(ended)
+            self._done += len(dirty)
+            if not (dirty or bound or ended) or self._too_much():
+                return acted
 
-    def _act(self, state: State) -> None:
-        """The one thing that the lifecycle asks for."""
+    def _act(self, state: State) -> bool:
+        """The one thing that the lifecycle asks for; whether there was one."""
         do = state.standing.do
+        if do in (Do.NOTHING, Do.DECIDE, Do.ADOPT):
+            return False
         if do is Do.FORGET:
             self.gangs.forget(state)
             self.stage.dirty[state.uid] = None
-            return
-        if do in (Do.NOTHING, Do.DECIDE, Do.ADOPT):
-            return
+            return True
         job = self.stage.jobs.groups[state.uid].job
         assert job is not None
         match do:
@@ -153,6 +152,7 @@ class Simulation:
                 self.stage.jobs.rewrite(job, admission.prepared(job.raw))
             case Do.UNMARK:
                 self.stage.jobs.rewrite(job, admission.unmarked(job.raw))
+        return True
 
     def _park(self, state: State, job: LiveJob, why: Code) -> None:
         if why is Code.NOT_BOUND_IN_TIME:
@@ -169,26 +169,26 @@ class Simulation:
             self.gangs.named(gang).verdict = stay
 
     def _carry_out(self, plan: Plan) -> bool:
-        """Does what was decided; whether anything was."""
+        """Does what was decided; whether anybody gave way."""
         for go in plan.go:
             state = self.gangs.named(go.gang)
             state.verdict = None
             self._go(state, go)
-        acted = bool(plan.go)
+        evicted = False
         claims: dict[str, list[Evict]] = {}
         for evict in plan.evict:
             claims.setdefault(evict.claimant, []).append(evict)
         for claimant, evicts in claims.items():
             if all(self.gangs.can_take(evict) for evict in evicts):
                 self._make_room(self.gangs.named(claimant), evicts)
-                acted = True
-        return acted
+                evicted = True
+        return evicted
 
     def _go(self, state: State, go: Go) -> None:
         grant, now = state.grant, self.timeline.epoch
         if go.kind is None and state.facts.suspended_by:
             state.grant = Grant(slots=go.count, at=now, gathering=True)
-            self.stage.dirty[state.uid] = None
+            self._again(state)
             return
         if go.kind is ClaimKind.GATHER:
             assert grant is not None
