@@ -180,19 +180,16 @@ class Gangs:
         return asks
 
     def _follow_victims(self, state: State, holders: Mapping[str, Holder]) -> None:
-        """Who makes room for it still. The last of them count until it has started, or an answer says that it can't:
-        it comes before all others when they are gone. One that was gone before them is none, though it starts again.
-        """
+        """Who makes room for it still, by what its Gang says (roster.victims_left)."""
         pledge = state.pledge
         if pledge is None:
             state.victims, state.victims_of, state.makes_room = (), "", False
             return
         if state.victims_of != pledge.id:
             state.victims, state.victims_of = tuple(pledge.victims), pledge.id
-        held = [(victim, holders.get(self._uids.get(victim, ""))) for victim in state.victims]
-        leaving = tuple(victim for victim, holds in held if holds and holds.leaving_charge)
-        state.makes_room = bool(leaving)
-        state.victims = leaving or state.victims
+        state.victims, state.makes_room = roster.victims_left(
+            state.victims, lambda victim: holders.get(self._uids.get(victim, ""))
+        )
 
     def _observe(self, group: Group) -> Facts | None:
         if group.job is not None:

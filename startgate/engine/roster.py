@@ -6,7 +6,7 @@ that no second decision can spend the same room; pods that leave are never count
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -142,6 +142,16 @@ def holder(member: Member, claimed: Iterable[Claim]) -> Holder | None:
         leaving_charge=amounts_of(batches(leaves)),
         ends=facts.ends,
     )
+
+
+def victims_left(victims: tuple[str, ...], find: Callable[[str], Holder | None]) -> tuple[tuple[str, ...], bool]:
+    """Who makes room for a claimant still, and whether any of them is leaving yet. `find`: what a gang holds.
+
+    One that is gone before the others is a victim no more, though it starts again. The last ones stay victims when they
+    are gone, so that the claimant comes before others then: until it has started, or the answer is that it can't.
+    """
+    leaving = tuple(victim for victim in victims if (held := find(victim)) and held.leaving_charge)
+    return leaving or victims, bool(leaving)
 
 
 def left_behind(uid: str, pods: Iterable[Pod]) -> Holder | None:

@@ -56,6 +56,8 @@ class State(msgspec.Struct, kw_only=True):
     asks: Waiting | None = None
     holds: Holder | None = None
     victims: tuple[str, ...] = ()
+    makes_room: bool = False
+    """Whether any of these is leaving still."""
     charge: tuple[str, Amounts] = ("", {})
     said: Code | None = None
     """The reason for waiting that was told last."""
@@ -190,9 +192,9 @@ class Gangs:
         assert asks is not None
         stage, facts = self._stage, state.facts
         barred = roster.not_admitted(facts, stage.queues.get(facts.queue), stage.namespaces.get(facts.namespace))
-        if state.victims:
-            held = [(victim, holders.get(self._uids.get(victim, ""))) for victim in state.victims]
-            state.victims = tuple(victim for victim, holds in held if holds and holds.leaving_charge)
+        state.victims, state.makes_room = roster.victims_left(
+            state.victims, lambda victim: holders.get(self._uids.get(victim, ""))
+        )
         if barred or state.victims:
             return msgspec.structs.replace(asks, obstacle=barred, victims=state.victims)
         return asks

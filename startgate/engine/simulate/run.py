@@ -166,7 +166,10 @@ class Simulation:
         # Of two answers to one gang the first counts: pods that have a slot come before those that would join.
         first = {stay.gang: stay for stay in reversed(plan.stay)}
         for gang, stay in first.items():
-            self.gangs.named(gang).verdict = stay
+            state = self.gangs.named(gang)
+            state.verdict = stay
+            if not state.makes_room:
+                state.victims = ()
 
     def _carry_out(self, plan: Plan) -> bool:
         """Does what was decided; whether anybody gave way."""
