@@ -12,6 +12,7 @@ in fair order, each whole or not at all; then pods beyond the minimum. What alwa
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from startgate.engine import explain
 from startgate.engine.admitted import ONE_BY_ONE, Admitted
@@ -23,10 +24,14 @@ from startgate.engine.observe import amounts_of
 from startgate.engine.order import Turns
 from startgate.engine.patience import Patience
 from startgate.engine.reclaim import Reclaim
+from startgate.engine.victims import Victims
 from startgate.engine.world import Batch, Evict, Plan, QueueView, Stay, Waiting, World
 from startgate.model.pods import Shape
 from startgate.model.reasons import Code, reason
 from startgate.model.resources import Amounts, add, subtract
+
+CANCELS: Final = 2
+"""So often a gang may have its start taken from it in one decision, by gangs that would reclaim its place."""
 
 
 def decide(world: World, now: float) -> Plan:
@@ -47,15 +52,22 @@ class _Decision:
         self.drafts = Drafts(self.ground)
         self.admitted = Admitted(self.ground, self.drafts)
         self.admitted.run(world.claims)
-        self.reclaim = Reclaim(self.ground, world.holders)
+        self.victims = Victims(self.ground, world.holders)
+        self.reclaim = Reclaim(self.ground, self.victims)
         self.patience = Patience(self.ground, world.holders, now, world.patience)
         self.holds: list[Hold] = []
         """For gangs whose room is being made, in the order in which it was found."""
         self.evictions: list[Evict] = []
         self.joining: list[Waiting] = []
-        """Pods beyond the minimum of gangs that have started, or start now."""
+        """Gangs that have started and have pods beyond their minimum."""
+        self.started: dict[str, Waiting] = {}
+        """Those that start now."""
+        self.cancelled: Counter[str] = Counter()
+        """How often a gang had its start taken from it in this decision."""
         self.asking = self._asking()
         self.turns = Turns(self.ground.shares, self.asking)
+        self.back: list[Waiting] = []
+        """Those among them that wait again."""
         self.heads: dict[str, str] = {}
         """By queue: the gang of it or of those below it that stays and would be next."""
         self.refused: set[object] = set()
@@ -120,13 +132,16 @@ class _Decision:
         """Those who wait, in turn. Where somebody gave way, or what is held has moved, others may fit by now that
         didn't before: then those left have another turn."""
         while True:
-            before = len(self.evictions), self.patience.moves
+            before = len(self.evictions), self.patience.moves, self.cancelled.total()
             left: list[Waiting] = []
             while (gang := self.turns.pop()) is not None:
                 if not self._turn(gang):
                     left.append(gang)
-            if not left or before == (len(self.evictions), self.patience.moves):
+            left += self.back
+            self.back = []
+            if not left or before == (len(self.evictions), self.patience.moves, self.cancelled.total()):
                 break
+            self.heads.clear()
             self.refused.clear()
             self.barren.clear()
             self.turns = Turns(self.ground.shares, left)
@@ -168,8 +183,9 @@ class _Decision:
         self.ground.take(gang.queue, asks)
         self.drafts.add(gang.gang, None, placements, numbers)
         self.turns.moved(gang.queue)
-        if some(gang.extra):
-            self.joining.append(gang)
+        self.started[gang.gang] = gang
+        if not gang.victims and self.cancelled[gang.gang] < CANCELS:
+            self.victims.start(gang, placements)
         return True
 
     def _admit_past(self, gang: Waiting, minimum: tuple[Batch, ...], asks: Amounts) -> bool:
@@ -191,17 +207,35 @@ class _Decision:
         if found is None:
             self.barren.add(claimant)
             return False
+        for other in found.cancelled:
+            self.drafts.cancel(other)
+            self.cancelled[other] += 1
+            self.back.append(self.started.pop(other))
+        for queue in found.queues:
+            self.turns.moved(queue)
+        if found.hold is None:
+            return self._admit(gang, trial.batches, asks) or self._wait_ahead(gang, trial, asks)
+        self.turns.moved(gang.queue)
         self._hold(found.hold)
+        self._note_next(gang)
         self.evictions += found.evictions
         victims = [each.gang for each in found.evictions]
         self.drafts.stays.append((gang.gang, explain.making_room(victims, found.pods)))
+        return True
+
+    def _wait_ahead(self, gang: Waiting, trial: Trial, asks: Amounts) -> bool:
+        """It starts when what leaves is gone, which nobody else may have meanwhile."""
+        placements = self.ground.place_ahead(gang.queue, trial.batches, asks)
+        if placements is None:
+            return False
+        self._hold(Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements))
         self._note_next(gang)
-        for queue in (gang.queue, *found.queues):
-            self.turns.moved(queue)
+        self.drafts.stays.append((gang.gang, (trial,)))
         return True
 
     def join(self) -> None:
         """Pods beyond the minimum, as many as fit: in fair order, first what their queues deserve, then beyond that."""
+        self.joining += [gang for gang in self.started.values() if some(gang.extra)]
         joined: dict[str, Counter[Shape]] = {gang.gang: Counter() for gang in self.joining}
         for bounded in (True, False):
             turns = Turns(self.ground.shares, self.joining)

@@ -24,7 +24,7 @@ class Trial(NamedTuple):
     batches: tuple[Batch, ...]
 
 
-class Draft(msgspec.Struct):
+class Draft(msgspec.Struct, eq=False):
     """A Go, before it is known whether it is tight."""
 
     gang: str
@@ -60,6 +60,10 @@ class Drafts:
             if kind is None:
                 self._joining[gang] = draft
         return batches
+
+    def cancel(self, gang: str) -> None:
+        """It doesn't start after all; what was taken for it has been given back."""
+        self._drafts.remove(self._joining.pop(gang))
 
     def extras(self, queue: str, batches: Iterable[Batch]) -> list[Placement]:
         """Places as many of these pods as quota and nodes have room for."""

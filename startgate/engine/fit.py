@@ -113,11 +113,37 @@ class Room:
         the same decision too."""
         found = self._cleared.get(shape)
         if found is None:
-            stock = self._stock(shape)
-            rows = stock.rows[:, 0]
-            then = np.maximum(self._free[rows], 0) + self.cluster.ours[rows]
-            found = self._cleared[shape] = int(stock.count(then, stock.mask).sum())
+            found = self._cleared[shape] = self.fits_with(shape, self.cluster.ours)
         return found
+
+    def fits_with(self, shape: Shape, freed: Ints) -> int:
+        """How many pods of this shape could be placed if so much more (resources x slots) were free."""
+        stock = self._stock(shape)
+        rows = stock.rows[:, 0]
+        return int(stock.count(np.maximum(self._free[rows], 0) + freed[rows], stock.mask).sum())
+
+    def debt(self, placements: Iterable[Placement]) -> dict[str, int]:
+        """By how much these pods' nodes are below zero, in what the pods ask for: others have to go first."""
+        slots: dict[str, set[int]] = {}
+        for placement in placements:
+            for resource in placement.shape.amounts:
+                slots.setdefault(resource, set()).update(self.cluster.slots[name] for name, _ in placement.nodes)
+        owed = {
+            resource: -sum(np.minimum(self._free[self.cluster.rows[resource], sorted(where)], 0).tolist())
+            for resource, where in slots.items()
+        }
+        return {resource: count for resource, count in owed.items() if count}
+
+    def amounts_on(self, placements: Iterable[Placement]) -> Ints:
+        """What these pods ask for by node, resources x slots; on nodes that aren't known, nothing."""
+        sums = np.zeros_like(self._free)
+        for placement in placements:
+            rows, asked = self._costs(placement.shape)
+            for name, pods in placement.nodes:
+                slot = self.cluster.slots.get(name)
+                if slot is not None:
+                    sums[rows[:, 0], slot] += pods * asked[:, 0]
+        return sums
 
     def matching(self, shape: Shape) -> Bools:
         """By slot: whether kube-scheduler's filters let such pods in, however full the node is."""

@@ -15,12 +15,16 @@ from startgate.engine.fair import Shares
 from startgate.engine.fit import Room
 from startgate.engine.observe import amounts_of
 from startgate.engine.quota import Books
+from startgate.engine.tree import ROOT
 from startgate.engine.world import Batch, ClaimKind, Holder, Placement, World
 from startgate.model.pods import Shape
 from startgate.model.resources import Amounts, add
 
 UNPAID = frozenset({ClaimKind.BIND, ClaimKind.REPLACE})
 """Claims that nothing is held for: their pods are charged already, or somebody who leaves still pays for the slot."""
+
+
+FRESH, SURPLUS, WHOLE = range(3)
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +35,9 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     asks: Amounts
     placements: tuple[Placement, ...]
     """On nodes where, in part, others still are."""
+    relief: Amounts = {}
+    """What others have to free on those nodes first, and so in the cluster as a whole: the root isn't charged for it
+    a second time."""
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -41,8 +48,14 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """0: the gang; else the pod's number in Holder.surplus, from 1."""
     charge: Amounts
     placements: tuple[Placement, ...]
-    turn: tuple[bool, int, float, str, int] = (True, 0, 0.0, "", 0)
-    """Who goes first: surplus before whole gangs, lowest priority, then the youngest."""
+    turn: tuple[int, int, float, str, int] = (WHOLE, 0, 0.0, "", 0)
+    """Who goes first: what starts only in this decision, then surplus, then whole gangs; of these the lowest priority,
+    then the youngest."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it would start in this very decision: then nobody has to leave, it just doesn't start."""
+        return self.turn[0] == FRESH
 
     @property
     def pods(self) -> int:
@@ -156,23 +169,28 @@ class Ground:
         """From now on nobody else gets it."""
         for view in self._views():
             view.books.take(hold.queue, hold.asks)
+            view.books.take(ROOT, negative(hold.relief))
             view.room.use_up(hold.placements)
 
     def lift(self, hold: Hold) -> None:
         """As if it weren't held."""
         for view in self._views():
+            view.books.take(ROOT, hold.relief)
             view.books.take(hold.queue, negative(hold.asks))
             view.room.free_up(hold.placements)
 
     def keep_ahead(self, gang: str, queue: str, batches: Sequence[Batch], asks: Amounts) -> Hold | None:
         """Quota, and the nodes on which such pods will be once gangs end, are held; None where there are none."""
-        placements = self.now.room.ahead(batches)
+        room = self.now.room
+        placements = room.ahead(batches)
         if placements is None:
             return None
-        self._mirror(self.now, placements)
-        for view in self._views():
-            view.books.take(queue, asks)
-        return Hold(gang=gang, queue=queue, asks=asks, placements=placements)
+        owed = room.debt(placements)
+        room.free_up(placements)
+        relief = {each: min(asks[each], count) for each, count in owed.items() if each in asks}
+        hold = Hold(gang=gang, queue=queue, asks=asks, placements=placements, relief=relief)
+        self.hold(hold)
+        return hold
 
     def remove(self, units: Iterable[Unit]) -> None:
         """Looking ahead, as if these had ended; their queues' shares are less for it."""
@@ -186,11 +204,16 @@ class Ground:
             self.ahead.restore(unit)
             self.shares.take(unit.holder.queue, unit.charge)
 
-    def leave(self, units: Iterable[Unit]) -> None:
-        """What has been removed is on its way out: from now on the two views differ by it."""
-        if self.ahead is self.now:
-            self._ahead = self.now.copy()
+    def leave(self, units: Sequence[Unit]) -> None:
+        """What has been removed is on its way out: from now on the two views differ by it. What was fresh is gone."""
+        stay = [unit for unit in units if not unit.fresh]
+        if self.ahead is not self.now:
             for unit in units:
+                if unit.fresh:
+                    self.now.remove(unit)
+        elif stay:
+            self._ahead = self.now.copy()
+            for unit in stay:
                 self.now.restore(unit)
 
 

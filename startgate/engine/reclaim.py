@@ -11,18 +11,17 @@ Design: "Reclaim" and "Preemption in a queue". What always holds:
 * The same ground gives the same answer.
 """
 
-import heapq
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from startgate.engine.fair import Seat
 from startgate.engine.fit import by_shape
 from startgate.engine.ground import Ground, Hold, Unit
-from startgate.engine.world import Evict, Holder, Placement, Rule, Waiting
+from startgate.engine.victims import Victims
+from startgate.engine.world import Evict, Rule, Waiting
 from startgate.model.quantity import format_amount
 from startgate.model.reasons import Code, Reason, reason
-from startgate.model.resources import PODS, Amounts, show, subtract
+from startgate.model.resources import PODS, Amounts, show
 
 LINES: Final = {Rule.GUARANTEE: "guarantee", Rule.DESERVED: "deserved share"}
 
@@ -30,12 +29,15 @@ LINES: Final = {Rule.GUARANTEE: "guarantee", Rule.DESERVED: "deserved share"}
 class Found(NamedTuple):
     """A way to make room for a claimant."""
 
-    hold: Hold
+    hold: Hold | None
+    """Its quota and room, kept until those who leave are gone; None where nobody has to leave."""
     evictions: tuple[Evict, ...]
     pods: int
-    """How many pods go."""
+    """How many pods leave."""
+    cancelled: tuple[str, ...]
+    """Gangs that would have started in this decision and wait instead."""
     queues: frozenset[str]
-    """Whose they are."""
+    """Whose all these are."""
 
 
 class _Case(NamedTuple):
@@ -53,26 +55,21 @@ class _Case(NamedTuple):
 class Reclaim:
     """Looks for those who give way, for one claimant after the other."""
 
-    def __init__(self, ground: Ground, holders: tuple[Holder, ...]) -> None:
+    def __init__(self, ground: Ground, victims: Victims) -> None:
         self._ground = ground
-        self._holders: dict[str, list[Holder]] = {}
-        """By queue, those that may be taken."""
-        for holder in holders:
-            if holder.takeable:
-                self._holders.setdefault(holder.queue, []).append(holder)
-        self._units: dict[str, list[Unit]] = {}
-        self._gone: set[tuple[str, int]] = set()
-        """(gang, surplus number) of what has been told to go in this decision."""
+        self._victims = victims
 
     def find(self, gang: Waiting, asks: Amounts) -> Found | None:
         """Room for the gang's minimum from those who may have to give way; None, with nothing changed, if that is not
-        enough. Else they count as going, and the claimant's quota and room as taken."""
+        enough. Else they count as going, and the claimant's quota and room as taken (looking ahead)."""
         if any(self._ground.ahead.room.fits_cleared(shape) < count for shape, count in by_shape(gang.minimum).items()):
             return None
         for rules in self._ways(gang, asks):
             search = _Search(self._ground, gang, asks, rules)
-            piles = [self._pile(queue) for queue in self._holders if search.opens(queue)]
-            chosen = search.run(self._in_turn(piles))
+            queues = frozenset(queue for queue in self._victims.queues() if search.opens(queue))
+            if not queues or not self._victims.could_do(queues, gang.queue, gang.minimum, asks):
+                continue
+            chosen = search.run(self._victims.in_turn(queues))
             if chosen:
                 return self._settle(gang, asks, chosen)
         return None
@@ -87,43 +84,29 @@ class Reclaim:
         ]
         for rule in lines:
             yield frozenset({rule})
-        if gang.preempts and any(each.priority < gang.priority for each in self._holders.get(gang.queue, ())):
+        lowest = self._victims.lowest(gang.queue)
+        if gang.preempts and lowest is not None and lowest < gang.priority:
             yield frozenset({Rule.PRIORITY})
             if lines:
                 yield frozenset({lines[-1], Rule.PRIORITY})
 
-    def _pile(self, queue: str) -> list[Unit]:
-        """What of this queue can give way, in the order in which it would."""
-        pile = self._units.get(queue)
-        if pile is None:
-            pile = [unit for holder in self._holders[queue] for unit in _units(holder)]
-            pile.sort(key=attrgetter("turn"))
-            self._units[queue] = pile
-        while pile and self._is_gone(pile[0]):
-            pile.pop(0)
-        return pile
-
-    def _is_gone(self, unit: Unit) -> bool:
-        gang = unit.holder.gang
-        return (gang, 0) in self._gone or (gang, unit.surplus) in self._gone
-
-    def _in_turn(self, piles: list[list[Unit]]) -> Iterator[Unit]:
-        """Those of these that haven't been told to go yet."""
-        for unit in heapq.merge(*piles, key=attrgetter("turn")):
-            if not self._is_gone(unit):
-                yield unit
-
     def _settle(self, gang: Waiting, asks: Amounts, chosen: "dict[Unit, _Case]") -> Found:
         """They are off the ground for the proof, and stay so as one looks ahead: takes the claimant's room."""
-        ground = self._ground
-        ground.leave(chosen)
-        placements = ground.place_ahead(gang.queue, gang.minimum, asks)
-        assert placements is not None
-        evictions = self._evictions(gang, asks, chosen)
-        self._gone.update((unit.holder.gang, unit.surplus) for unit in chosen)
-        hold = Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements)
-        queues = frozenset(unit.holder.queue for unit in chosen)
-        return Found(hold, evictions, sum(unit.pods for unit in chosen), queues)
+        self._ground.leave(list(chosen))
+        self._victims.take(chosen)
+        leaving = {unit: case for unit, case in chosen.items() if not unit.fresh}
+        hold = None
+        if leaving:
+            placements = self._ground.place_ahead(gang.queue, gang.minimum, asks)
+            assert placements is not None
+            hold = Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements)
+        return Found(
+            hold=hold,
+            evictions=self._evictions(gang, asks, leaving),
+            pods=sum(unit.pods for unit in leaving),
+            cancelled=tuple(unit.holder.gang for unit in chosen if unit.fresh),
+            queues=frozenset(unit.holder.queue for unit in chosen),
+        )
 
     def _evictions(self, gang: Waiting, asks: Amounts, chosen: "dict[Unit, _Case]") -> tuple[Evict, ...]:
         """One for each victim: whole, or so many of its surplus."""
@@ -258,30 +241,6 @@ class _Search:
 
 def _kept(seat: Seat, line: Rule) -> Amounts:
     return seat.floor if line is Rule.GUARANTEE else seat.deserved
-
-
-def _units(holder: Holder) -> Iterator[Unit]:
-    rest, pods = dict(holder.charge), holder.pods
-    order = (holder.priority, -holder.since, holder.gang)
-    for number, placement in enumerate(holder.surplus, 1):
-        rest = subtract(rest, placement.shape.amounts)
-        pods = _without(pods, placement)
-        turn = (False, *order, number)
-        yield Unit(holder=holder, surplus=number, charge=placement.shape.amounts, placements=(placement,), turn=turn)
-    yield Unit(holder=holder, surplus=0, charge=rest, placements=pods, turn=(True, *order, 0))
-
-
-def _without(pods: tuple[Placement, ...], one: Placement) -> tuple[Placement, ...]:
-    """These pods but for one."""
-    node = one.nodes[0][0]
-    left = []
-    for placement in pods:
-        if placement.shape is one.shape:
-            nodes = tuple((name, count - (name == node)) for name, count in placement.nodes)
-            left.append(Placement(placement.shape, tuple(each for each in nodes if each[1])))
-        else:
-            left.append(placement)
-    return tuple(left)
 
 
 def _reason(gang: Waiting, unit: Unit, case: _Case) -> Reason:

@@ -130,7 +130,7 @@ class Tree:
 
     def level(self, queue: str) -> Level:
         """The queue's level; for one that doesn't exist, a child of the root without limits."""
-        level = self._levels.get(queue)
+        level = self._levels.get(queue) if queue else self.root
         if level is None:
             level = self._levels[queue] = Level(queue)
             _hang(level, self.root)
