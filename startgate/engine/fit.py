@@ -82,6 +82,8 @@ class Room:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._free = cluster.free()
+        self._ours: Ints = cluster.ours.copy()
+        """What of the used is gangs', and so will be free some day."""
         self._stocks: dict[Shape, _Stock] = {}
         self._asked: dict[Shape, tuple[Ints, Ints]] = {}
         self._cleared: dict[Shape, int] = {}
@@ -93,6 +95,7 @@ class Room:
         twin = Room.__new__(Room)
         twin.cluster = self.cluster
         twin._free = self._free.copy()
+        twin._ours = self._ours.copy()
         twin._stocks = {shape: stock.copy() for shape, stock in self._stocks.items()}
         twin._asked = self._asked
         twin._cleared = dict(self._cleared)
@@ -113,7 +116,7 @@ class Room:
         the same decision too."""
         found = self._cleared.get(shape)
         if found is None:
-            found = self._cleared[shape] = self.fits_with(shape, self.cluster.ours)
+            found = self._cleared[shape] = self.fits_with(shape, self._ours)
         return found
 
     def fits_with(self, shape: Shape, freed: Ints) -> int:
@@ -195,34 +198,41 @@ class Room:
 
     def free_up(self, placements: Iterable[Placement]) -> None:
         """As if these pods were gone, or had never been placed; a node that isn't known has nothing to free."""
-        self._shift(placements, 1)
+        self._shift(placements, 1, ours=True)
 
     def use_up(self, placements: Iterable[Placement]) -> None:
         """As if these pods were there, whether or not there is room: what is free may fall below zero."""
-        self._shift(placements, -1)
+        self._shift(placements, -1, ours=True)
 
-    def _shift(self, placements: Iterable[Placement], sign: int) -> None:
+    def keep(self, placements: Iterable[Placement]) -> None:
+        """Keeps room for pods that aren't there: what is free may fall below zero."""
+        self._shift(placements, -1, ours=False)
+
+    def let_go(self, placements: Iterable[Placement]) -> None:
+        """Undoes `keep`."""
+        self._shift(placements, 1, ours=False)
+
+    def _shift(self, placements: Iterable[Placement], sign: int, *, ours: bool) -> None:
         for placement in placements:
             known = [(self.cluster.slots[name], count) for name, count in placement.nodes if name in self.cluster.slots]
             if known:
                 slots, counts = np.array(known, dtype=np.int64).T
-                self._add(placement.shape, slots, sign * counts)
+                self._add(placement.shape, slots, sign * counts, ours=ours)
 
     def ahead(self, batches: Sequence[Batch]) -> tuple[Placement, ...] | None:
         """Where these pods would go once gangs end, on the nodes with the least to clear; None if nowhere even then.
 
-        Takes that room, some of which is in use still. Pod by pod, the cheapest first: what has to be cleared for it,
+        Keeps that room, some of which is in use still. Pod by pod, the cheapest first: what has to be cleared for it,
         as a share of the node in the resource that lacks most.
         """
         taken: list[Placement] = []
-        ours = self.cluster.ours
         for shape in self._hardest_first(by_shape(batches)):
             want = by_shape(batches)[shape]
             stock = self._stock(shape)
-            then = self._free[stock.rows[:, 0]] + ours[stock.rows[:, 0]]
+            then = self._free[stock.rows[:, 0]] + self._ours[stock.rows[:, 0]]
             fits = np.minimum(stock.count(then, stock.mask), want)
             if int(fits.sum()) < want:
-                self.free_up(taken)
+                self.let_go(taken)
                 return None
             slots = np.repeat(np.arange(len(fits)), fits)
             turn = np.arange(len(slots)) - np.repeat(np.cumsum(fits) - fits, fits) + 1
@@ -230,7 +240,7 @@ class Room:
             lacks = (turn * stock.asked - now) / np.maximum(stock.offers[:, slots], 1)
             order = np.lexsort((self.cluster.ranks()[slots], turn, lacks.max(axis=0, initial=0.0)))[:want]
             chosen, counts = np.unique(slots[order], return_counts=True)
-            self._add(shape, chosen, -counts)
+            self._add(shape, chosen, -counts, ours=False)
             taken.append(self._placement(shape, chosen, counts))
         return tuple(taken)
 
@@ -264,10 +274,12 @@ class Room:
         self._add(shape, slots, -counts)
         return slots, counts
 
-    def _add(self, shape: Shape, slots: Ints, pods: Ints) -> None:
-        """Gives room for so many pods back to each slot; negative: takes it."""
+    def _add(self, shape: Shape, slots: Ints, pods: Ints, *, ours: bool = True) -> None:
+        """Gives room for so many pods back to each slot; negative: takes it. `ours`: of pods that are, or were, there."""
         rows, asked = self._costs(shape)
         self._free[rows, slots] += pods * asked
+        if ours:
+            self._ours[rows, slots] -= pods * asked
         self._log.append(slots)
 
     def _costs(self, shape: Shape) -> tuple[Ints, Ints]:

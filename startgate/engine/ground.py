@@ -170,14 +170,14 @@ class Ground:
         for view in self._views():
             view.books.take(hold.queue, hold.asks)
             view.books.take(ROOT, negative(hold.relief))
-            view.room.use_up(hold.placements)
+            view.room.keep(hold.placements)
 
     def lift(self, hold: Hold) -> None:
         """As if it weren't held."""
         for view in self._views():
             view.books.take(ROOT, hold.relief)
             view.books.take(hold.queue, negative(hold.asks))
-            view.room.free_up(hold.placements)
+            view.room.let_go(hold.placements)
 
     def keep_ahead(self, gang: str, queue: str, batches: Sequence[Batch], asks: Amounts) -> Hold | None:
         """Quota, and the nodes on which such pods will be once gangs end, are held; None where there are none."""
@@ -186,7 +186,7 @@ class Ground:
         if placements is None:
             return None
         owed = room.debt(placements)
-        room.free_up(placements)
+        room.let_go(placements)
         relief = {each: min(asks[each], count) for each, count in owed.items() if each in asks}
         hold = Hold(gang=gang, queue=queue, asks=asks, placements=placements, relief=relief)
         self.hold(hold)

@@ -171,7 +171,8 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True):
     claimant: str
     rule: Rule
     pods: int
-    """How many of its surplus go, in the order of Holder.surplus; 0: the gang goes whole."""
+    """How many of its surplus go, in the order of Holder.surplus; 0: the gang goes whole. Where several claimants of
+    one plan take of the same gang, each number has those of the others before it in it: the greatest counts."""
     reason: Reason
     """For the victim: who took its place, and by which rule."""
     numbers: Mapping[str, str]
