@@ -275,7 +275,7 @@ class Room:
         return slots, counts
 
     def _add(self, shape: Shape, slots: Ints, pods: Ints, *, ours: bool = True) -> None:
-        """Gives room for so many pods back to each slot; negative: takes it. `ours`: of pods that are, or were, there."""
+        """Gives room for so many pods back to each slot; negative: takes it. `ours`: of pods that are or were there."""
         rows, asked = self._costs(shape)
         self._free[rows, slots] += pods * asked
         if ours:

@@ -172,7 +172,7 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True):
     rule: Rule
     pods: int
     """How many of its surplus go, in the order of Holder.surplus; 0: the gang goes whole. Where several claimants of
-    one plan take of the same gang, each number has those of the others before it in it: the greatest counts."""
+    one plan take of the same gang, each number has those of the claimants before it in it."""
     reason: Reason
     """For the victim: who took its place, and by which rule."""
     numbers: Mapping[str, str]
