@@ -1,4 +1,4 @@
-"""Carrying out what makes room for one gang: others give way to it, whole or by pods beyond their minimum.
+"""Carrying out what makes room for a gang: others give way to it, whole or by pods beyond their minimum.
 
 The protocol: an intent for each victim in the audit log; the pledge in the claimant's Gang, one write for all of them;
 then one victim after the other. What always holds: no victim is touched before the pledge stands; a gang that goes
@@ -32,8 +32,8 @@ from startgate.model.reasons import Reason
 LONGEST_SENTENCE: Final = 1000
 """Characters kept of what a Job's annotation says."""
 
-Told: TypeAlias = tuple[State, Evict, Record]
-"""A victim, what is asked of it, and the intent on record."""
+Asked: TypeAlias = tuple[State, Evict]
+"""A victim, and what is asked of it."""
 
 
 class Evictions:
@@ -59,56 +59,68 @@ class Evictions:
 
     def begin(self, evicts: Iterable[Evict]) -> None:
         """Starts what can be started. Where a claimant or one of its victims is busy, the next cycle decides anew."""
-        claims: dict[str, list[Evict]] = {}
-        for evict in evicts:
-            claims.setdefault(evict.claimant, []).append(evict)
-        for claimant, asked in claims.items():
-            state = self._gangs.named(claimant)
-            free = state.flight is None and self._under_way.clock() >= state.retry_at
-            if free and all(self._gangs.can_take(evict) for evict in asked):
-                self._begin(state, [(self._gangs.named(evict.gang), evict) for evict in asked])
+        for party in _parties(evicts):
+            claimants = [self._gangs.named(key) for key in dict.fromkeys(evict.claimant for evict in party)]
+            now = self._under_way.clock()
+            free = all(state.flight is None and now >= state.retry_at for state in claimants)
+            if free and all(self._gangs.can_take(evict) for evict in party):
+                self._begin(claimants, [(self._gangs.named(evict.gang), evict) for evict in party])
 
-    def _begin(self, claimant: State, asked: list[tuple[State, Evict]]) -> None:
+    def _begin(self, claimants: list[State], asked: list[Asked]) -> None:
         at = rfc3339(self._under_way.clock())
-        victims = list(dict.fromkeys([*claimant.victims, *(evict.gang for _, evict in asked)]))
-        pledge = claimant.pledge
-        if pledge is None or pledge.victims != victims:  # else it is on record: one of them was refused then
-            pledge = Pledge(id=uuid.uuid4().hex, at=at, rule=str(asked[0][1].rule), victims=victims)
-        flight = Flight(claimant.standing.phase, None)
-        flight.act, flight.pledge = "recording who makes room for it", pledge
-        claimant.victims_of = ""
-        for victim, evict in asked:
+        for claimant in claimants:
+            flight = Flight(claimant.standing.phase, None)
+            flight.act = "recording who makes room for it"
+            flight.pledge = _pledge(claimant, [evict for _, evict in asked if evict.claimant == claimant.key], at)
+            claimant.flight, claimant.victims_of = flight, ""
+        for victim, evict in _once(asked):
             victim.flight, victim.verdict = _flight(victim, evict, at), None
             self._cache.touch(victim.uid)
-        self._under_way.start(claimant, flight, self._make_room(claimant, pledge, asked))
+        first = claimants[0]
+        assert first.flight
+        self._under_way.start(first, first.flight, self._make_room(claimants, asked))
 
-    async def _make_room(self, claimant: State, pledge: Pledge, asked: list[tuple[State, Evict]]) -> None:
-        told: list[Told] = []
+    async def _make_room(self, claimants: list[State], asked: list[Asked]) -> None:
+        """Under the guard of the first claimant."""
+        told: dict[str, list[Record]] = {}
         try:
             for victim, evict in asked:
-                told.append((victim, evict, self._intent(victim, evict, pledge)))
-            await self._record(claimant)
-            while told and await self._gives_way(*told.pop(0)):
-                pass
-            self._settle_rest(told, "failed: not begun, since another that was to give way was refused")
-        except KubeError as error:
-            self._settle_rest(told, outcome_of(error))
-            raise
+                told.setdefault(victim.uid, []).append(self._intent(victim, evict, claimants))
+            if await self._pledged(claimants, told):
+                for victim, evict in _once(asked):
+                    if not await self._gives_way(victim, evict, told.pop(victim.uid)):
+                        break
+                self._settle(told, "failed: not begun, since another that was to give way was refused")
         finally:
-            for victim, _ in asked:
+            for victim, _ in _once(asked):
                 self._under_way.end(victim)
+            for claimant in claimants[1:]:
+                self._under_way.end(claimant)
 
-    async def _gives_way(self, victim: State, evict: Evict, intent: Record) -> bool:
+    async def _pledged(self, claimants: list[State], told: dict[str, list[Record]]) -> bool:
+        """Whether all of them have on record who makes room for them."""
+        for claimant in claimants:
+            try:
+                await self._record(claimant)
+            except KubeError as error:
+                self._settle(told, outcome_of(error))
+                if claimant is claimants[0]:
+                    raise
+                self._under_way.say_refused(claimant, error)
+                return False
+        return True
+
+    async def _gives_way(self, victim: State, evict: Evict, intents: list[Record]) -> bool:
         """Whether it did, and the next may be told."""
         try:
             await (self._shed(victim) if evict.pods else self._park(victim, evict.reason))
         except (KubeError, ChangedError) as error:
             if isinstance(error, KubeError):
                 self._under_way.say_refused(victim, error)
-            self._under_way.settle(intent, outcome_of(error))
+            self._settle({victim.uid: intents}, outcome_of(error))
             return False
         victim.refused = None
-        self._under_way.settle(intent, DONE)
+        self._settle({victim.uid: intents}, DONE)
         self._counted(evict.rule, victim.facts.queue)
         self._news.event(victim, str(evict.reason.code), evict.reason.message, "GiveWay")
         return True
@@ -133,19 +145,46 @@ class Evictions:
     async def _record(self, state: State) -> None:
         await statuses.write(self._writes, state, lambda: statuses.compose(state, self._under_way.clock()))
 
-    def _intent(self, victim: State, evict: Evict, pledge: Pledge) -> Record:
+    def _intent(self, victim: State, evict: Evict, claimants: Iterable[State]) -> Record:
         decision = Decision.PREEMPT if evict.rule is Rule.PRIORITY else Decision.RECLAIM
         seen: dict[str, str | int] = {
             "claimant": evict.claimant,
             "rule": str(evict.rule),
             "pods": evict.pods or victim.facts.past,
         }
-        key = f"{pledge.id}-{uuid.uuid4().hex[:8]}"
+        flight = next(state.flight for state in claimants if state.key == evict.claimant)
+        assert flight and flight.pledge
+        key = f"{flight.pledge.id}-{uuid.uuid4().hex[:8]}"
         return self._under_way.intent(victim, decision, key, evict.reason, seen | dict(evict.numbers))
 
-    def _settle_rest(self, told: list[Told], outcome: str) -> None:
-        for _, _, intent in told:
-            self._under_way.settle(intent, outcome)
+    def _settle(self, told: dict[str, list[Record]], outcome: str) -> None:
+        for intents in told.values():
+            for intent in intents:
+                self._under_way.settle(intent, outcome)
+
+
+def _parties(evicts: Iterable[Evict]) -> list[list[Evict]]:
+    """Claimants for which the same gang gives way are served together: what it gives is proved for all of them."""
+    parties: list[list[Evict]] = []
+    for evict in evicts:
+        same = [each for each in parties if any(e.claimant == evict.claimant or e.gang == evict.gang for e in each)]
+        parties = [each for each in parties if each not in same]
+        parties.append([*(e for each in same for e in each), evict])
+    return parties
+
+
+def _once(asked: Iterable[Asked]) -> Iterable[Asked]:
+    """Each victim once, by what is asked of it last: that has the pods in it which were asked for before."""
+    return {victim.uid: (victim, evict) for victim, evict in asked}.values()
+
+
+def _pledge(claimant: State, evicts: list[Evict], at: str) -> Pledge:
+    """Those that leave for it already, and these."""
+    victims = list(dict.fromkeys([*claimant.victims, *(evict.gang for evict in evicts)]))
+    pledge = claimant.pledge
+    if pledge is not None and pledge.victims == victims:
+        return pledge  # it is on record: one of them was refused then
+    return Pledge(id=uuid.uuid4().hex, at=at, rule=str(evicts[0].rule), victims=victims)
 
 
 def _flight(victim: State, evict: Evict, at: str) -> Flight:

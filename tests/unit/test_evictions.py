@@ -94,14 +94,22 @@ class House:
 
     def begin(self, **pods: int) -> None:
         """These give way for c: all of their pods (0), or so many."""
+        self.tell([("c", job, count) for job, count in pods.items()])
+
+    def tell(self, evicts: list[tuple[str, str, int]]) -> None:
+        """(claimant, victim, how many of its pods)"""
         self._evictions.begin(
-            Evict(gang=f"n/job-{job}", claimant="n/job-c", rule=Rule.PRIORITY, pods=count, reason=WHY, numbers={})
-            for job, count in pods.items()
+            Evict(gang=f"n/job-{job}", claimant=f"n/job-{to}", rule=Rule.PRIORITY, pods=count, reason=WHY, numbers={})
+            for to, job, count in evicts
         )
 
     async def make_room(self, **pods: int) -> None:
         """Begins, and returns when nothing is under way any more."""
         self.begin(**pods)
+        await self.done()
+
+    async def done(self) -> None:
+        """Returns when nothing is under way any more."""
         await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
         self.feed.world()
 
@@ -176,3 +184,32 @@ async def test_nothing_is_begun_where_one_of_them_is_busy(cache: Cache) -> None:
     house.begin(x=0, y=0)
     assert house.feed.state("x").flight is None
     assert house.log.getvalue() == b""
+
+
+async def test_two_claimants_take_pods_of_the_same_gang_together(cache: Cache) -> None:
+    """The second's number has the first's pod in it; both claims are on record before any pod goes."""
+    house = House(cache)
+    house.feed.job("d")
+    house.feed.pod("d", 0)
+    house.feed.pod("d", 1)
+    house.feed.world()
+    house.tell([("c", "y", 1), ("d", "y", 2)])
+    await house.done()
+    assert house.writes.done[:3] == ["write job-c", "write job-d", "write job-y slots 2"]
+    assert sorted(house.writes.done[3:]) == ["evict y-2", "evict y-3"]
+    assert house.outcomes() == [("job-y", "done"), ("job-y", "done")]
+    assert [each.seen["claimant"] for each in house.records() if each.seen] == ["n/job-c", "n/job-d"]
+
+
+async def test_of_two_claimants_together_either_both_are_on_record_or_nobody_is_touched(cache: Cache) -> None:
+    house = House(cache, refuses="write job-d")
+    house.feed.job("d")
+    house.feed.pod("d", 0)
+    house.feed.pod("d", 1)
+    house.feed.world()
+    house.tell([("c", "y", 1), ("d", "y", 2), ("d", "x", 0)])
+    await house.done()
+    assert house.writes.done == ["write job-c", "write job-d"]
+    assert {outcome.partition(":")[0] for _, outcome in house.outcomes()} == {"failed"}
+    assert house.feed.state("d").refused
+    assert not any(house.feed.state(job).flight for job in "cdxy")
