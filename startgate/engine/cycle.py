@@ -72,6 +72,8 @@ class _Decision:
         """By queue: the gang of it or of those below it that stays and would be next."""
         self.refused: set[object] = set()
         """Trials that had no room, by whether what is held for the protected gang was lifted."""
+        self.asks: dict[tuple[Batch, ...], Amounts] = {}
+        """What such pods ask for together, worked out once."""
         self.barren: set[object] = set()
         """Claimants for whom it is no use that others give way."""
 
@@ -155,8 +157,10 @@ class _Decision:
 
     def _turn(self, gang: Waiting) -> bool:
         """Lets the gang go, or makes room for it; False, with nothing changed for others, where neither can be."""
-        minimum = some(gang.minimum)
-        asks = amounts_of(minimum)
+        minimum = gang.minimum
+        asks = self.asks.get(minimum)
+        if asks is None:
+            asks = self.asks[minimum] = amounts_of(minimum)
         trial = Trial(gang.queue, minimum)
         if trial not in self.refused:
             if self._admit(gang, minimum, asks):
@@ -310,6 +314,7 @@ class _Reasons:
         self._holds = holds
         for hold in holds:
             ground.lift(hold)
+        self._books = ground.now.books.closed()
         self._known: dict[Trial, Verdict] = {}
 
     def of(self, tried: Iterable[Trial]) -> Verdict:
@@ -323,8 +328,9 @@ class _Reasons:
 
     def _verdict(self, trial: Trial) -> Verdict:
         ground, asks = self._ground, amounts_of(trial.batches)
-        if not ground.now.fits(trial.queue, trial.batches, asks):
-            return explain.refused(ground.now.books, ground.now.room, trial.queue, trial.batches)
+        nothing_held = self._protected is None and not self._holds
+        if nothing_held or not ground.now.fits(trial.queue, trial.batches, asks):
+            return explain.refused(self._books, ground.now.room, trial.queue, trial.batches)
         if self._protected and not self._fits_beside(trial, asks, (self._protected,)):
             return explain.held(asks, self._protected.gang, "which has waited longer than patience allows")
         for hold in self._holds[: self.TRIED]:

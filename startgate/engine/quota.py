@@ -8,7 +8,7 @@ What always holds: amounts are exact integers, so no sum overflows or drifts; a 
 depth of the tree times the resources asked for; what the queues have is changed by `take` alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -99,6 +99,13 @@ class Books:
         resources = {resource for each in level.path() for resource in each.ceiling}
         return {resource: _left(level, resource, self.root, idle=idle) for resource in sorted(resources)}
 
+    def closed(self) -> "Books":
+        """The same books, closed: nothing is taken from now on, so what is asked often is worked out once."""
+        twin = _Closed.__new__(_Closed)
+        twin.__dict__.update(self.__dict__)
+        twin.known = {}
+        return twin
+
     def use(self, level: Level) -> dict[str, int]:
         """What runs in this queue and in those below it."""
         return add(*(each.own for each in level.below()))
@@ -122,6 +129,27 @@ class Books:
     def _others(self, queue: str, level: Level) -> list[Level]:
         own = {*self.level(queue).path(), level}
         return [each for each in level.below() if each not in own]
+
+
+class _Closed(Books):
+    """Books in which nothing changes any more."""
+
+    known: dict[tuple[str, str, str, bool], dict[str, int]]
+
+    def use(self, level: Level) -> dict[str, int]:
+        return self._once(("use", "", level.name, False), lambda: Books.use(self, level))
+
+    def kept(self, queue: str, level: Level) -> dict[str, int]:
+        return self._once(("kept", queue, level.name, False), lambda: Books.kept(self, queue, level))
+
+    def headroom(self, queue: str, *, idle: bool = False) -> dict[str, int]:
+        return self._once(("headroom", queue, "", idle), lambda: Books.headroom(self, queue, idle=idle))
+
+    def _once(self, key: tuple[str, str, str, bool], work: Callable[[], dict[str, int]]) -> dict[str, int]:
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = work()
+        return found
 
 
 def _blocks(level: Level, resource: str, asked: int, *, idle: bool) -> Level | None:

@@ -62,9 +62,10 @@ class Reclaim:
     def find(self, gang: Waiting, asks: Amounts) -> Found | None:
         """Room for the gang's minimum from those who may have to give way; None, with nothing changed, if that is not
         enough. Else they count as going, and the claimant's quota and room as taken (looking ahead)."""
-        if any(self._ground.ahead.room.fits_cleared(shape) < count for shape, count in by_shape(gang.minimum).items()):
+        ways, room = list(self._ways(gang, asks)), self._ground.ahead.room
+        if not ways or any(room.fits_cleared(shape) < count for shape, count in by_shape(gang.minimum).items()):
             return None
-        for rules in self._ways(gang, asks):
+        for rules in ways:
             search = _Search(self._ground, gang, asks, rules)
             queues = frozenset(queue for queue in self._victims.queues() if search.opens(queue))
             if not queues or not self._victims.could_do(queues, gang.queue, gang.minimum, asks):
