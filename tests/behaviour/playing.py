@@ -9,6 +9,7 @@ events is that of the API server's resource versions.
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -141,10 +142,28 @@ class Play:
                 await self.field.change_job(name, {"metadata": {"labels": mine["metadata"]["labels"]}, "spec": spec})
             case ("Pod", _) if before is None:
                 await self.field.client.create(PODS, mine, self.field.namespace)
+            case ("Pod", name):
+                await self._resize(name, mine["spec"]["containers"])
             case _ if before is None:
                 await self.field.put(mine)
             case _:
                 raise AssertionError(f"a {key[0]} can't be changed on the control plane by a scenario")
+
+    async def _resize(self, pod: str, containers: list[Manifest]) -> None:
+        """In place: of a running pod nothing else can be changed. First it says what a kubelet that can do so says."""
+        await self.field.until(lambda: (it := self.field.named(pod)) and it.phase == "Running", f"pod {pod} runs")
+        path, merging = PODS.path(self.field.namespace, pod), "application/merge-patch+json"
+        running = json.loads(await self.field.client.request("GET", path))
+        asked = {each["name"]: each["resources"] for each in running["spec"]["containers"]}
+        told = [{**each, "resources": asked[each["name"]]} for each in running["status"]["containerStatuses"]]
+        await self.field.client.request(
+            "PATCH", f"{path}/status", body={"status": {"containerStatuses": told}}, content_type=merging
+        )
+        wanted = {each["name"]: each["resources"] for each in containers}
+        resized = [{**each, "resources": wanted[each["name"]]} for each in running["spec"]["containers"]]
+        await self.field.client.request(
+            "PATCH", f"{path}/resize", body={"spec": {"containers": resized}}, content_type=merging
+        )
 
     async def _delete(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
