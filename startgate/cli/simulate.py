@@ -16,10 +16,10 @@ import typer
 from startgate.cli import output
 from startgate.cli.failure import NOT_FOUND, USAGE, VerbError
 from startgate.engine.simulate import compare as comparing
-from startgate.engine.simulate.compare import Change, Comparison, GangChange, Sum
+from startgate.engine.simulate.compare import GAVE_WAY, Change, Comparison, GangChange, Sum
 from startgate.engine.simulate.documents import InputError, Source
 from startgate.engine.simulate.manifests import MICRO, Manifest, overlay, read
-from startgate.engine.simulate.report import Event, Happened, Seconds, Story
+from startgate.engine.simulate.report import Event, Happened, Seconds, Story, clock
 from startgate.engine.simulate.run import simulate
 from startgate.engine.world import PATIENCE
 from startgate.model.duration import DurationError, parse_seconds
@@ -137,19 +137,22 @@ def show(story: Story) -> None:
     """As a table: what happened, who waits in the end, and the queues' books."""
     _notes(story.notes)
     told = story.told
-    if not told.events:
-        output.note("Nothing happened to any gang.")
+    if told.events:
+        rows: list[list[str]] = []
+        for event in told.events:
+            rows.append([clock(event.at), event.gang, event.event, str(len(event.pods) or "-"), _what(event)])
+            if event.event in GAVE_WAY:
+                rows += [[line] for line in _wrapped("", event.message, "    ")]
+        output.table(["AT", "GANG", "EVENT", "PODS", "WHY, OR WHERE"], rows)
     else:
-        output.table(
-            ["AT", "GANG", "EVENT", "PODS", "WHY, OR WHERE"],
-            [[_clock(each.at), each.gang, each.event, str(len(each.pods) or "-"), _what(each)] for each in told.events],
-        )
+        output.note("Nothing happened to any gang.")
     waiting = [(name, gang) for name, gang in told.final.gangs.items() if gang.phase not in ("Running", "Finished")]
     if waiting:
         output.line("")
-        output.line(f"In the end, after {_clock(story.ended)}, not running:", "bold")
+        output.line(f"In the end, after {clock(story.ended)}, not running:", "bold")
         for name, gang in waiting:
-            _paragraph(f"{name} ({gang.phase}): ", gang.message or gang.reason)
+            for line in _wrapped(f"{name} ({gang.phase}): ", gang.message or gang.reason):
+                output.line(line)
     if told.final.queues:
         output.line("")
         _queues(story)
@@ -178,17 +181,6 @@ def _notes(notes: Sequence[str]) -> None:
         output.note(f"Note: {note}")
 
 
-def _clock(seconds: Seconds) -> str:
-    """As people write it, nothing left out: 1h30m, 90.5s is 1m30.5s."""
-    hours, rest = divmod(seconds, 3600)
-    minutes, rest = divmod(rest, 60)
-    parts = [f"{int(hours)}h"] if hours else []
-    parts += [f"{int(minutes)}m"] if minutes else []
-    rest = round(rest, 6)
-    parts += [f"{rest:g}s"] if rest or not parts else []
-    return "".join(parts)
-
-
 def _what(event: Event) -> str:
     if event.event is Happened.RELEASED:
         return _nodes(event.pods)
@@ -203,16 +195,15 @@ def _nodes(pods: Mapping[str, str]) -> str:
     return ", ".join(named) + (f" and {more} more node{'s' if more > 1 else ''}" if more else "")
 
 
-def _paragraph(head: str, text: str) -> None:
-    for line in textwrap.wrap(
+def _wrapped(head: str, text: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(
         head + text,
         WIDTH,
-        initial_indent="  ",
-        subsequent_indent="    ",
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
         break_long_words=False,
         break_on_hyphens=False,
-    ):
-        output.line(line)
+    )
 
 
 def _queues(story: Story) -> None:
@@ -232,7 +223,7 @@ def _change(name: str, change: Change) -> list[str]:
         return _both(*(str(getattr(each, field)) for each in (change.before, change.after)))
 
     waited = _both(_wait(change.before), _wait(change.after))
-    longest = _both(_clock(change.before.longest), _clock(change.after.longest))
+    longest = _both(clock(change.before.longest), clock(change.after.longest))
     return [
         name,
         both("gangs"),
@@ -247,12 +238,12 @@ def _change(name: str, change: Change) -> list[str]:
 
 
 def _wait(total: Sum) -> str:
-    return _clock(total.waited)
+    return clock(total.waited)
 
 
 def _gang_change(name: str, gang: GangChange) -> list[str]:
     moved = comparing.gain(gang)
-    shift = "-" if moved is None else "0s" if not moved else f"{'-' if moved > 0 else '+'}{_clock(abs(moved))}"
+    shift = "-" if moved is None else "0s" if not moved else f"{'-' if moved > 0 else '+'}{clock(abs(moved))}"
     return [
         name,
         gang.queue,
@@ -264,7 +255,7 @@ def _gang_change(name: str, gang: GangChange) -> list[str]:
 
 
 def _time(seconds: Seconds | None) -> str:
-    return "never" if seconds is None else _clock(seconds)
+    return "never" if seconds is None else clock(seconds)
 
 
 def _both(before: str, after: str) -> str:

@@ -117,6 +117,7 @@ def lives(manifests: Iterable[Manifest]) -> list[Life]:
     for manifest in manifests:
         by_key.setdefault(manifest.key, []).append(manifest)
     found = [life for same in by_key.values() for life in _lives(same)]
+    _check_uids(found)
     return sorted(found, key=lambda life: life.order)
 
 
@@ -328,6 +329,15 @@ def _lives(same: list[Manifest]) -> Iterator[Life]:
         before = each
     assert current is not None
     yield current
+
+
+def _check_uids(found: Iterable[Life]) -> None:
+    """Pods are told apart by theirs, and find their owners by it."""
+    known: dict[str, Life] = {}
+    for life in found:
+        uid = life.raw["metadata"].get("uid")
+        if uid and life.key.kind in ("Job", "Pod") and (other := known.setdefault(uid, life)) is not life:
+            raise InputError(f"{life.where}: metadata.uid: {uid[:80]} is that of another object too ({other.where})")
 
 
 def _moments(value: Any) -> Iterator[float]:

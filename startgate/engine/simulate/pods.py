@@ -138,6 +138,7 @@ def from_raw(where: str, raw: Mapping[str, Any], order: int) -> Actor:
         pod = pod_of(wire)
     except QuantityError as error:
         raise InputError(f"{where}: status: {error}") from None
+    pod.nominated = ""  # room that somebody reserved in the dump is given anew
     actor = Actor(pod, order)
     actor.raw = dict(raw)
     metadata = raw["metadata"]

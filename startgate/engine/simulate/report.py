@@ -102,6 +102,17 @@ def seconds(moment: int) -> Seconds:
     return moment / MICRO if rest else whole
 
 
+def clock(time: Seconds) -> str:
+    """As people write it, nothing left out: 1h30m, 1m30.5s."""
+    micros = round(time * MICRO)
+    minutes, rest = divmod(micros, 60 * MICRO)
+    hours, minutes = divmod(minutes, 60)
+    parts = [f"{hours}h"] if hours else []
+    parts += [f"{minutes}m"] if minutes else []
+    parts += [f"{seconds(rest)}s"] if rest or not parts else []
+    return "".join(parts)
+
+
 def queue_end(view: QueueView) -> QueueEnd:
     """A queue as the last plan has it."""
     return QueueEnd(

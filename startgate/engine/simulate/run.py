@@ -12,19 +12,19 @@ import msgspec
 
 from startgate.engine.assign import assigned, chosen
 from startgate.engine.cycle import decide
-from startgate.engine.lifecycle import Do, Grant
+from startgate.engine.lifecycle import Do, Grant, wanted_slots
 from startgate.engine.roster import surplus_pods
 from startgate.engine.simulate import admission, report
 from startgate.engine.simulate.documents import InputError
 from startgate.engine.simulate.gangs import MOST_TAKE_BACKS, Gangs, State
 from startgate.engine.simulate.jobs import LiveJob, Loss
 from startgate.engine.simulate.manifests import Manifest, lives, newest
-from startgate.engine.simulate.report import Course, Event, GangEnd, Happened, Story, Told, seconds
+from startgate.engine.simulate.report import Course, Event, GangEnd, Happened, Story, Told, clock, seconds
 from startgate.engine.simulate.stage import Stage
 from startgate.engine.simulate.timeline import Timeline
 from startgate.engine.world import PATIENCE, ClaimKind, Evict, Go, Plan, Rule
 from startgate.model.gang import Phase
-from startgate.model.reasons import Code, Reason
+from startgate.model.reasons import Code, Reason, reason
 
 MOST_EVENTS: Final = 1_000_000
 """Things that are done in one simulation; beyond that it is left off."""
@@ -156,7 +156,7 @@ class Simulation:
 
     def _park(self, state: State, job: LiveJob, why: Code) -> None:
         if why is Code.NOT_BOUND_IN_TIME:
-            self._tell(state, Happened.TAKEN_BACK, state.reason, self._places(state))
+            self._tell(state, Happened.TAKEN_BACK, _not_bound(state), self._places(state))
         state.said = None
         self.stage.jobs.rewrite(job, admission.parked(job.raw, why))
 
@@ -289,13 +289,20 @@ class Simulation:
         final = report.Final(gangs=report.by_name(ends), queues=report.in_order(self.plan.queues))
         notes = list(self.stage.notes)
         if self._cut:
-            notes.append(f"Left off at {seconds(self.timeline.now)}s: {self._cut}.")
+            notes.append(f"Left off at {clock(seconds(self.timeline.now))}: {self._cut}.")
         return Story(
             told=Told(events=self.events, final=final),
             notes=tuple(notes),
             ended=seconds(self.timeline.now if until is None or self._cut else until),
             gangs=self._courses,
         )
+
+
+def _not_bound(state: State) -> Reason:
+    facts, grant = state.facts, state.grant
+    assert grant is not None
+    want, timeout = wanted_slots(facts, grant), clock(facts.start_timeout)
+    return reason(Code.NOT_BOUND_IN_TIME, bound=len(facts.bound), want=want, timeout=timeout, why="")
 
 
 def _end(state: State) -> GangEnd:
