@@ -13,7 +13,7 @@ help:
 	@echo "make test        lint, types, layers, and all tests (KUBERNETES=1.36 for the older version)"
 	@echo "make unit        the fast tests alone"
 	@echo "make behaviour   the tests on the real control plane alone"
-	@echo "make bench       releases per second, beside kube-scheduler alone and a bare loop"
+	@echo "make bench       what a decision costs; releases per second, beside kube-scheduler alone and a bare loop"
 	@echo "make generate    make the CRDs and the tables in docs anew from the code"
 	@echo "make lock        lock the dependencies anew (needs uv)"
 
@@ -39,6 +39,7 @@ lint: .venv/ready
 	$(BIN)/lint-imports
 
 bench: .venv/ready
+	$(BIN)/python -m bench.engine
 	$(BIN)/python -m bench.release
 
 generate: .venv/ready

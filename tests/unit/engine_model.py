@@ -182,6 +182,10 @@ class Model:
         """Whether pods that pass their gate are bound a step later."""
         self._made = 0
 
+    def __repr__(self) -> str:
+        """All of it, where a property fails."""
+        return f"Model({vars(self)})"
+
     def copy(self) -> "Model":
         twin = copy.copy(self)
         twin.nodes, twin.queues, twin.others = dict(self.nodes), dict(self.queues), dict(self.others)

@@ -6,30 +6,25 @@ carried out on `engine_model.Model`, whose next state is what the next decision 
 
 import random
 from collections import Counter
-from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from msgspec.structs import replace
 
 from startgate.engine.cycle import decide
-from startgate.engine.world import Batch, ClaimKind, Evict, Plan, Rule, Stay
+from startgate.engine.world import NEVER, Batch, Plan
 from startgate.model import objects
 from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
-from startgate.model.reasons import Code, Reason
-from startgate.model.resources import Amounts, add, scale
-from tests.unit.engine_model import Gang, Model, asks_of, batches_of, counted, pods_of, summed
-from tests.unit.reference import Fairness, Formulas, Place
+from startgate.model.resources import Amounts
+from tests.unit.engine_model import Gang, Model, asks_of
+from tests.unit.promises import Judge, answer, reasons_are_true
+from tests.unit.reference import Fairness, Formulas
 from tests.unit.worlds import GPU, node
 
 UNHURRIED = settings(deadline=None)  # the machine may be busy with other things
 NAMES = ["a", "b", "c", "d"]
-QUOTA = frozenset({Code.QUEUE_CAPABILITY, Code.PARENT_CAPABILITY, Code.GUARANTEE_KEPT, Code.CLUSTER_IN_USE})
-NODES = frozenset({Code.NO_ROOM, Code.FRAGMENTED, Code.NO_NODE_MATCHES, Code.NEVER_FITS})
 
 
 def _shape(cpu: int, gpu: int = 0, **demands: Any) -> Shape:
@@ -80,232 +75,6 @@ def nodes(draw: st.DrawFn, name: str) -> objects.Node:
     )
 
 
-class Judge:
-    """One decision on one state of the model, held against the promises."""
-
-    def __init__(self, model: Model, plan: Plan) -> None:
-        self.model, self.plan = model, plan
-        self.gangs = model.gangs
-        self.asking = {asks.gang: asks for gang in model.gangs.values() if (asks := gang.asks()) is not None}
-        self.stays = {stay.gang: stay for stay in plan.stay}
-
-    def books(self) -> Formulas:
-        """What was admitted before this decision."""
-        plain = Formulas(self.model.queues, self.model.total())
-        for name, asks in self.model.used().items():
-            plain.take(name, asks)
-        for gang in self.gangs.values():
-            for claim in gang.claims():
-                if claim.kind not in (ClaimKind.BIND, ClaimKind.REPLACE):
-                    plain.take(gang.queue, summed(claim.batches))
-        return plain
-
-    def all_or_none(self) -> None:
-        claims = {(claim.gang, claim.kind): claim for gang in self.gangs.values() for claim in gang.claims()}
-        for go in self.plan.go:
-            pods = pods_of(go)
-            assert go.count == pods.total() > 0
-            if go.kind is None:
-                asks = self.asking[go.gang]
-                assert counted(asks.minimum) <= pods <= counted((*asks.minimum, *asks.extra))
-            elif go.kind is ClaimKind.GATHER:
-                assert pods == counted(claims[go.gang, go.kind].batches)
-            else:
-                assert pods <= counted(claims[go.gang, go.kind].batches)
-
-    def everybody_is_answered_once(self) -> None:
-        went = Counter(go.gang for go in self.plan.go if go.kind is None)
-        stays = Counter(stay.gang for stay in self.plan.stay)
-        for key in self.asking:
-            assert went[key] + min(stays[key], 1) >= 1
-            assert went[key] <= 1
-        waiting = [key for key in self.asking if not self.gangs[key].started]
-        assert all(went[key] + stays[key] == 1 for key in waiting)
-        assert set(stays) <= set(self.gangs)
-
-    def no_ceiling_is_broken(self) -> None:
-        plain = self.books()
-        for go in self.plan.go:
-            if go.kind in (None, ClaimKind.REPLACE):
-                asks = summed(batches_of(pods_of(go)))
-                assert plain.within(self.gangs[go.gang].queue, asks)
-                plain.take(self.gangs[go.gang].queue, asks)
-        self.after = plain
-
-    def no_floor_is_taken(self) -> None:
-        """Who asks within its guarantee, or within all that the formulas leave, isn't refused for quota."""
-        for key, stay in self.stays.items():
-            gang = self.gangs[key]
-            if not gang.started and stay.reason.code in QUOTA:
-                asks = summed(gang.minimum)
-                assert not self.after.within(gang.queue, asks), stay.reason.message
-                assert not all(
-                    self.after.own[gang.queue].get(each, 0)
-                    + sum(self.after.charge(child, each) for child in self.after.children(gang.queue))
-                    + count
-                    <= self.after.floor(gang.queue, each)
-                    for each, count in asks.items()
-                )
-
-    def no_node_gives_more_than_it_has(self) -> None:
-        left = {name: self.model.free(name) for name in self.model.nodes}
-        for go in self.plan.go:
-            for placement in go.placements:
-                for name, count in placement.nodes:
-                    assert count > 0
-                    assert self.model.takes(name, placement.shape)
-                    for resource, each in placement.shape.amounts.items():
-                        left[name][resource] = left[name].get(resource, 0) - each * count
-                        assert left[name][resource] >= 0
-
-    def evictions_are_just(self) -> None:
-        """In the order of the plan, each by the rule that it names, whoever else goes or gives way."""
-        going = {name: asks_of(pod for gang in self._of(name) for pod in gang.leaving) for name in NAMES}
-        asks = {
-            name: add(*(summed((*self.asking[gang.key].minimum, *self.asking[gang.key].extra)) for gang in gangs))
-            for name in NAMES
-            if not self._stopped(name) and (gangs := [gang for gang in self._of(name) if gang.key in self.asking])
-        }
-        lines = Fairness(self.books(), going, asks)
-        came = [(self.gangs[go.gang].queue, batches_of(pods_of(go))) for go in self.plan.go if go.kind is None]
-        went = {go.gang for go in self.plan.go}
-        claimants: list[str] = []
-        gone: dict[str, set[str]] = {}
-        for evict, following in zip_longest(self.plan.evict, self.plan.evict[1:]):
-            victim, claimant = self.gangs[evict.gang], self.gangs[evict.claimant]
-            assert victim.takeable and victim.started and not victim.gathering
-            assert not claimant.started and evict.claimant in self.stays
-            assert not {evict.gang, evict.claimant} & went
-            if evict.rule is Rule.PRIORITY:
-                assert victim.queue == claimant.queue
-                assert victim.priority < claimant.priority
-                assert claimant.preempts
-            else:
-                self._is_reclaimed_by_right(evict, lines, came)
-            pods = victim.surplus()[: evict.pods] if evict.pods else victim.there
-            assert not evict.pods or len(pods) == evict.pods
-            leave = [pod for pod in pods if pod.uid not in gone.setdefault(evict.gang, set())]
-            assert leave
-            gone[evict.gang] |= {pod.uid for pod in leave}
-            lines.quota.take(victim.queue, scale(asks_of(leave), -1))
-            if following is None or following.claimant != evict.claimant:
-                claimants.append(evict.claimant)
-                lines.quota.take(claimant.queue, summed(claimant.minimum))
-        assert len(set(claimants)) == len(claimants)
-
-    def _of(self, queue: str) -> list[Gang]:
-        return [gang for gang in self.gangs.values() if gang.queue == queue]
-
-    def _stopped(self, queue: str) -> bool:
-        above = self.model.queues[queue].parent
-        return self.model.queues[queue].stopped or bool(above and self._stopped(above))
-
-    def _is_reclaimed_by_right(
-        self, evict: Evict, lines: Fairness, came: Sequence[tuple[str, tuple[Batch, ...]]]
-    ) -> None:
-        victim, claimant = self.gangs[evict.gang], self.gangs[evict.claimant]
-        assert self.model.queues[victim.queue].reclaimable
-        mine, theirs = _branches(lines, claimant.queue, victim.queue)
-        asks = summed(claimant.minimum)
-        claimed = {each for each in asks if evict.rule is Rule.DESERVED or lines.floor(mine, each)}
-        assert claimed
-
-        def line(place: Place, resource: str) -> int:
-            guaranteed = evict.rule is Rule.GUARANTEE and resource in claimed
-            return lines.floor(place, resource) if guaranteed else lines.due[place].get(resource, 0)
-
-        assert all(lines.use(mine, each) + count <= line(mine, each) for each, count in asks.items())
-        more = add(*(summed(batches) for queue, batches in came if theirs in lines.path(queue)))
-        assert any(lines.use(theirs, each) + more.get(each, 0) > line(theirs, each) for each in claimed)
-
-    def judge(self) -> None:
-        self.all_or_none()
-        self.everybody_is_answered_once()
-        self.no_ceiling_is_broken()
-        self.no_floor_is_taken()
-        self.no_node_gives_more_than_it_has()
-        self.evictions_are_just()
-
-
-def _branches(lines: Fairness, one: str, other: str) -> tuple[Place, Place]:
-    """Where the ways from the root to two queues part."""
-    both = zip(reversed(lines.path(one)), reversed(lines.path(other)), strict=False)
-    return next((left, right) for left, right in both if left != right)
-
-
-# A reason is true: without what it names, the answer is another one.
-
-
-def _named(reason: Reason) -> tuple[Any, ...]:
-    facts = dict(reason.facts)
-    return reason.code, facts.get("queue"), facts.get("parent"), facts.get("gang")
-
-
-def _answer(model: Model, key: str) -> tuple[Any, ...]:
-    plan = decide(model.world(), model.now)
-    return next((_named(stay.reason) for stay in plan.stay if stay.gang == key), ("goes",))
-
-
-def _alone(model: Model, key: str) -> Model:
-    """Nobody else asks."""
-    twin = model.copy()
-    for gang in model.gangs.values():
-        if gang.key != key and not gang.started:
-            if gang.pods:
-                twin.gangs[gang.key].minimum = ()
-                twin.gangs[gang.key].extra = ()
-            else:
-                del twin.gangs[gang.key]
-        elif gang.started:
-            twin.gangs[gang.key].extra = ()
-    return twin
-
-
-def _without_the_obstacle(model: Model, stay: Stay) -> Model | None:
-    facts, code = dict(stay.reason.facts), stay.reason.code
-    twin = model.copy()
-    if code in (Code.QUEUE_CAPABILITY, Code.PARENT_CAPABILITY):
-        name = str(facts["queue" if code is Code.QUEUE_CAPABILITY else "parent"])
-        twin.queues[name] = replace(twin.queues[name], capability={})
-    elif code is Code.GUARANTEE_KEPT:
-        twin.queues = {name: replace(spec, guarantee={}) for name, spec in twin.queues.items()}
-    elif code is Code.NEVER_WITHIN_QUOTA:
-        twin.queues = {name: replace(spec, guarantee={}, capability={}) for name, spec in twin.queues.items()}
-    elif code is Code.QUEUE_STOPPED:
-        name = str(facts["queue"])
-        twin.queues[name] = replace(twin.queues[name], stopped=False)
-    elif code in (Code.CLUSTER_IN_USE, Code.NO_ROOM, Code.FRAGMENTED):
-        twin.gangs = {stay.gang: twin.gangs[stay.gang]}
-        twin.others = {} if code in NODES else twin.others
-    elif code in (Code.NO_NODE_MATCHES, Code.NEVER_FITS):
-        for i in range(8):
-            twin.nodes[f"more{i}"] = node(f"more{i}", cpu="64m", gpu="64", labels={"zone": "a"})
-    else:
-        return None
-    return twin
-
-
-def reasons_are_true(model: Model, plan: Plan) -> None:
-    """On a state that nothing more will change."""
-    seen: set[Code] = set()
-    for stay in plan.stay:
-        gang = model.gangs[stay.gang]
-        if gang.started or gang.pods or stay.reason.code in seen:
-            continue
-        seen.add(stay.reason.code)
-        alone = _alone(model, stay.gang)
-        without = _without_the_obstacle(alone, stay)
-        if without is not None:
-            assert _answer(alone, stay.gang) == _named(stay.reason), stay.reason.message
-            assert _answer(without, stay.gang) != _named(stay.reason), stay.reason.message
-        elif stay.reason.code is Code.OTHERS_FIRST:
-            twin = model.copy()
-            twin.gangs.pop(str(dict(stay.reason.facts)["gang"]))
-            assert _answer(twin, stay.gang) != _named(stay.reason), stay.reason.message
-        elif stay.reason.code is Code.MAKING_ROOM:
-            assert any(model.gangs[key].leaving for key in gang.victims), stay.reason.message
-
-
 # What comes of it in the long run.
 
 
@@ -348,7 +117,7 @@ def all_start_while_gangs_end(model: Model) -> None:
     for gang in model.gangs.values():
         alone = model.copy()
         alone.gangs = {gang.key: alone.gangs[gang.key]}
-        assert _answer(alone, gang.key) != ("goes",), f"{gang.key} waits for ever"
+        assert answer(alone, gang.key) != ("goes",), f"{gang.key} waits for ever"
 
 
 class Life(RuleBasedStateMachine):
@@ -511,3 +280,128 @@ class Life(RuleBasedStateMachine):
 
 Life.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=25)
 TestLife = Life.TestCase
+
+
+# Fair, at rest.
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> Model:
+    """Queues in two levels, all of whose gangs are single pods of 1 cpu, more than there is room for; they come one
+    queue after the other, so that the first ones have it all."""
+    model = Model()
+    for i in range(draw(st.integers(1, 3))):
+        model.nodes[f"n{i}"] = node(f"n{i}", cpu=f"{draw(st.integers(1, 6))}m")
+    tops = ["a", "b", "c"][: draw(st.integers(2, 3))]
+    left = model.total()["cpu"]
+    for top in tops:
+        given = draw(st.none() | st.integers(0, left))
+        left -= given or 0
+        deserved = {} if given is None else _written({"cpu": given})
+        model.queues[top] = QueueSpec(weight=draw(st.integers(1, 3)), deserved=deserved)
+    leaves = [f"{top}{i}" for top in tops for i in range(draw(st.integers(0, 2)))] or tops
+    for leaf in leaves:
+        if leaf not in tops:
+            model.queues[leaf] = QueueSpec(parent=leaf[0], weight=draw(st.integers(1, 3)))
+    ends = [name for name in model.queues if name in leaves or not any(leaf[0] == name for leaf in leaves)]
+    for name in draw(st.permutations(ends)):
+        for _ in range(model.total()["cpu"]):
+            model.arrive(name, Batch(ONE, 1))
+        comes_to_rest(model)
+        model.now += 1
+    return model
+
+
+@settings(UNHURRIED, max_examples=40)
+@given(crowded())
+def test_at_rest_no_queue_is_above_its_deserved_while_its_sibling_is_below_by_a_gang(model: Model) -> None:
+    quota = Formulas(model.queues, model.total())
+    for name, amounts in model.used().items():
+        quota.take(name, amounts)
+    waiting = {gang.queue: asks_of(()) for gang in model.gangs.values() if not gang.started}
+    for gang in model.gangs.values():
+        if not gang.started:
+            waiting[gang.queue] = {each: waiting[gang.queue].get(each, 0) + 1 for each in ("cpu", "pods")}
+    fair = Fairness(quota, {}, waiting)
+    over = {place: fair.use(place, "cpu") - due.get("cpu", 0) for place, due in fair.due.items()}
+    for place in fair.due:
+        siblings = fair.places(place)
+        assert not any(over[one] > 0 for one in siblings) or not any(over[other] <= -1 for other in siblings)
+    assert sum(len(gang.pods) for gang in model.gangs.values()) == model.total()["cpu"]
+
+
+# Nobody starves.
+
+
+class Crowd:
+    """A big gang that has waited for longer than patience, and small ones that keep coming and going."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+        self.model = Model(patience=600)
+        sizes = draw(st.lists(st.integers(2, 6), min_size=1, max_size=3))
+        for i, cpu in enumerate(sizes):
+            self.model.nodes[f"n{i}"] = node(f"n{i}", cpu=f"{cpu}m")
+        self.model.queues = {"big": QueueSpec(), "small": QueueSpec(deserved={"cpu": 0})}
+        self.small_ones_come()
+        self.decide()
+        self.model.now = 10.0
+        each = draw(st.integers(1, max(sizes)))
+        places = sum(cpu // each for cpu in sizes)
+        self.big = self.model.arrive("big", Batch(_shape(each), draw(st.integers(1, places))))
+        self.decide()
+        self.model.now = 1000.0
+
+    def __repr__(self) -> str:
+        return f"Crowd({self.model})"
+
+    def small_ones_come(self) -> None:
+        for cpu, count, lasts in self.draw(
+            st.lists(
+                st.tuples(st.integers(1, 2), st.integers(1, 3), st.sampled_from([NEVER, NEVER, 90.0, 300.0])),
+                min_size=1,
+                max_size=4,
+            )
+        ):
+            # Not to be taken back: else the big one would claim its due, and not have to wait.
+            self.model.arrive("small", Batch(_shape(cpu), count), takeable=False, lasts=lasts)
+
+    def decide(self) -> Plan:
+        plan = decide(self.model.world(), self.model.now)
+        self.model.apply(plan)
+        return plan
+
+    def time_passes(self) -> None:
+        self.model.now += 60
+        for gang in self.running():
+            if gang.ends <= self.model.now:
+                self.model.end(gang)
+
+    def running(self) -> list[Gang]:
+        return [gang for gang in self.model.gangs.values() if gang.started and gang is not self.big]
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> Crowd:
+    return Crowd(draw)
+
+
+@settings(UNHURRIED, max_examples=60)
+@given(crowds())
+def test_an_overdue_gang_starts_when_those_before_it_have_ended_whatever_comes(crowd: Crowd) -> None:
+    """At the latest: newcomers with a deadline may be let through, and are waited for too."""
+    model, big, draw = crowd.model, crowd.big, crowd.draw
+    before = crowd.running()
+    while not big.started:
+        crowd.small_ones_come()
+        crowd.decide()
+        newcomers = [gang for gang in crowd.running() if gang not in before]
+        for gang in draw(st.lists(st.sampled_from(newcomers), unique_by=id)) if newcomers else ():
+            model.end(gang)
+        crowd.time_passes()
+        left = [gang for gang in before if gang.key in model.gangs]
+        if left:
+            model.end(draw(st.sampled_from(left)))
+        elif not any(gang.ends < NEVER for gang in crowd.running()):
+            crowd.decide()
+            assert big.started
