@@ -66,10 +66,12 @@ def _json(text: str) -> tuple[Any] | None:
 
 
 def _yaml(name: str, text: str) -> Iterator[Plain]:
-    number = 1
+    number = 0
     try:
-        aliases = _scan(text)
-        builder = _Builder(count=aliases)
+        aliases = False
+        for seen in _scan(text):
+            number, aliases = seen
+        number, builder = 1, _Builder(count=aliases)
         loader = yaml.CSafeLoader(text)
         try:
             while loader.check_node():
@@ -84,12 +86,13 @@ def _yaml(name: str, text: str) -> Iterator[Plain]:
         raise InputError(f"{name}, document {number}: {error}") from None
 
 
-def _scan(text: str) -> bool:
-    """Looks through the text before anything is made of it; whether it has aliases. _NodeError if it is too deep.
+def _scan(text: str) -> Iterator[tuple[int, bool]]:
+    """Looks through the text before anything is made of it: each document's number, and whether it has aliases.
 
-    The composer goes down in C, where too deep is a crash: so the depth is measured first.
+    The composer goes down in C, where too deep is a crash: so the depth is measured first. Raises _NodeError.
     """
-    depth, aliases = 0, False
+    depth, number, aliases = 0, 1, False
+    yield number, aliases
     loader = yaml.CSafeLoader(text)
     try:
         while (event := loader.get_event()) is not None:
@@ -101,9 +104,12 @@ def _scan(text: str) -> bool:
                 depth -= 1
             elif isinstance(event, yaml.AliasEvent):
                 aliases = True
+            elif isinstance(event, yaml.DocumentEndEvent):
+                yield number, aliases
+                number += 1
+                yield number, aliases
     finally:
         loader.dispose()
-    return aliases
 
 
 class _NodeError(ValueError):

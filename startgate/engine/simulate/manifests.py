@@ -194,9 +194,7 @@ def _take(document: Document, found: Input) -> None:
         found.ignored[kind if known is None else f"{kind}.{group}"] += 1
         return
     if api_version != known.api_version:
-        raise InputError(
-            f"{where}: apiVersion: {kind} is read as {known.api_version}, and this says {api_version[:80]}"
-        )
+        raise InputError(f"{where}: apiVersion: {kind} is read as {known.api_version}, not as {api_version[:80]}")
     metadata = raw.get("metadata")
     if not isinstance(metadata, dict):
         raise InputError(f"{where}: metadata: a map with the object's name is expected")
