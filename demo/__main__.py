@@ -126,7 +126,7 @@ def main() -> int:
     except KeyboardInterrupt:
         screen.say("Stopped; nothing is left running.")
         return 130
-    screen.chapter(7, "All claims")
+    screen.chapter(8, "All claims")
     screen.ending(checks)
     if up:
         kept(screen)

@@ -27,6 +27,10 @@ class Screen:
         self._console = Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
         self._after_claim = False
 
+    def terminal(self) -> dict[str, str]:
+        """The environment in which a command lays its answer out for the room that it has here, without colours."""
+        return {"TTY_COMPATIBLE": "1", "TERM": "dumb", "COLUMNS": str(self._console.width - 4), "LINES": "50"}
+
     def chapter(self, number: int, title: str) -> None:
         """A headline."""
         self._after_claim = False

@@ -22,12 +22,13 @@ from localcluster import tools
 from localcluster.cluster import Cluster
 from localcluster.deploy import Startgate
 from startgate.kube.client import ApiError, Client, Patch
-from startgate.kube.kinds import GANGS, JOBS, PODS
+from startgate.kube.kinds import GANGS, JOBS, PODS, QUEUES
 from startgate.kube.reflector import Reflector
 from startgate.kube.store import Change
 from startgate.model import names, objects
 from startgate.model.gang import Gang
 from startgate.model.pods import Pod, pod_of
+from startgate.model.queue import Queue
 
 POLL: Final = 0.05
 PATIENCE: Final = 40.0
@@ -52,13 +53,13 @@ class Stage:
         self.screen, self.checks = told
         self.user_kubeconfig = user
         self.listeners: list[Callable[[Change[Pod]], None]] = []
-        """Called for each change of a pod of the team's, in the API server's order."""
-        self._pods = Reflector(client, PODS, view=pod_of, namespace=work.EVAL, on_change=self._hear)
+        """Called for each change of a pod, in the API server's order."""
+        self._pods = Reflector(client, PODS, view=pod_of, on_change=self._hear)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, cluster: Cluster, startgate: Startgate, screen: Screen, checks: Checks) -> AsyncIterator[Self]:
-        """The stage, with a watch on the team's pods."""
+        """The stage, with a watch on pods."""
         user = await cluster.user_kubeconfig(work.USER)
         async with await Client.connect(kubeconfig=str(cluster.kubeconfig)) as client:
             stage = cls(cluster, startgate, client, user, (screen, checks))
@@ -82,13 +83,19 @@ class Stage:
     # --- what people do -----------------------------------------------------------------------------------------
 
     async def kubectl(self, *arguments: str, stdin: str = "", admin: bool = False) -> tuple[int, str]:
-        """The real kubectl, with our plugin beside it; exit status and all that it said."""
+        """The real kubectl, with our plugin beside it, in the cluster's directory; exit status and all that it said."""
         kubeconfig = self.cluster.kubeconfig if admin else self.user_kubeconfig
         path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
         process = await asyncio.create_subprocess_exec(
             str(tools.kubectl()),
             *arguments,
-            env={"PATH": path, "HOME": str(self.cluster.dir), "KUBECONFIG": str(kubeconfig), "COLUMNS": "96"},
+            cwd=self.cluster.dir,
+            env={
+                "PATH": path,
+                "HOME": str(self.cluster.dir),
+                "KUBECONFIG": str(kubeconfig),
+                **self.screen.terminal(),
+            },
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -132,7 +139,7 @@ class Stage:
     # --- what is seen -------------------------------------------------------------------------------------------
 
     def pods(self, job: str) -> list[Pod]:
-        """The pods of a Job of the team's as the watch has them, by index."""
+        """The pods of a Job as the watch has them, by index. No two Jobs of the story have one name."""
         found = [pod for pod in self._pods.store if pod.owner and pod.owner.name == job]
         return sorted(found, key=lambda pod: (pod.index, pod.name))
 
@@ -141,18 +148,22 @@ class Stage:
         found = await self.client.list_all(PODS, namespace)
         return sorted((pod for pod in found if owner_of(pod) == job), key=lambda pod: pod.metadata.name)
 
-    async def gang(self, job: str) -> Gang | None:
+    async def gang(self, job: str, namespace: str = work.EVAL) -> Gang | None:
         """The Gang of a Job, read from the API server now."""
         try:
-            return await self.client.get(GANGS, names.gang_of_job(job), work.EVAL)
+            return await self.client.get(GANGS, names.gang_of_job(job), namespace)
         except ApiError as error:
             if error.not_found:
                 return None
             raise
 
-    async def job(self, name: str) -> objects.Job:
+    async def job(self, name: str, namespace: str = work.EVAL) -> objects.Job:
         """A Job, read from the API server now."""
-        return await self.client.get(JOBS, name, work.EVAL)
+        return await self.client.get(JOBS, name, namespace)
+
+    async def queue(self, name: str) -> Queue:
+        """A Queue, read from the API server now."""
+        return await self.client.get(QUEUES, name)
 
     async def until(self, what: str, ready: Callable[[], Awaitable[T | None]], within: float = PATIENCE) -> T:
         """What `ready` reads from the API server, as soon as that is true; StoryError after `within` seconds."""

@@ -1,4 +1,4 @@
-"""What the demo submits: one Job of four workers, the same everywhere but for its name and one label."""
+"""What the demo submits: Jobs of four workers, the same everywhere but for a name, a label, and how long they run."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,6 +13,11 @@ EVAL: Final = "team-eval"
 """The namespace of the team whose Jobs we follow."""
 OTHERS: Final = "team-research"
 """The namespace of a team that has never heard of Startgate."""
+VISION: Final = "team-vision"
+"""The namespace of the other tenant, who shares the GPUs with EVAL."""
+TEAMS: Final = (EVAL, VISION)
+TENANTS: Final = "tenants"
+VISION_QUEUE: Final = "tenant-vision-batch"
 USER: Final = "eve"
 """An ordinary user, who may edit what is in EVAL."""
 
@@ -22,7 +27,14 @@ SWARM: Final = 120
 
 Manifest = dict[str, Any]
 
-NODES: Final = [Node(name=f"gpu-node-{number}", cpu="32", memory="128Gi", gpus=1) for number in range(1, 5)]
+
+def _nodes(gpus: int) -> list[Node]:
+    return [Node(name=f"gpu-node-{number}", cpu="32", memory="128Gi", gpus=gpus) for number in range(1, 5)]
+
+
+NODES: Final = _nodes(gpus=1)
+LARGER: Final = _nodes(gpus=4)
+"""The same nodes, with enough GPUs that two tenants can share them."""
 
 
 def job(
@@ -33,6 +45,7 @@ def job(
     queue: str = "",
     requests: Mapping[str, str] | None = None,
     image: str = "finetune:3",
+    runs: str = "",
 ) -> Manifest:
     """A Job whose workers need one another: all of them, or none is of use."""
     asks = dict(requests or {"cpu": "2", "memory": "8Gi", GPU: "1"})
@@ -42,6 +55,14 @@ def job(
     metadata: Manifest = {"name": name, "namespace": namespace}
     if queue:
         metadata["labels"] = {names.QUEUE: queue}
+    template: Manifest = {
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "worker", "image": image, "resources": resources}],
+        }
+    }
+    if runs:
+        template = {"metadata": {"annotations": {names.SIMULATE_RUNS: runs}}, **template}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -51,12 +72,7 @@ def job(
             "parallelism": workers,
             "completionMode": "Indexed",
             "backoffLimit": 0,
-            "template": {
-                "spec": {
-                    "restartPolicy": "Never",
-                    "containers": [{"name": "worker", "image": image, "resources": resources}],
-                }
-            },
+            "template": template,
         },
     }
 
@@ -67,21 +83,36 @@ def notebook() -> Manifest:
 
 
 def queue() -> Manifest:
-    """What the admin writes."""
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "Queue",
-        "metadata": {"name": QUEUE},
-        "spec": {
-            "capability": {"cpu": "64", GPU: "16"},
-            "guarantee": {"cpu": "8", GPU: "2"},
-            "deserved": {"cpu": "32", GPU: "8"},
-        },
-    }
+    """What the admin writes for Eve's team."""
+    return _queue(QUEUE, {"capability": {GPU: "16"}, "guarantee": {GPU: "2"}, "deserved": {GPU: "8"}})
+
+
+def tenants() -> list[Manifest]:
+    """A parent for the two tenants' queues: the one that there is, and one more that deserves as much."""
+    theirs = queue()
+    theirs["spec"] = {"parent": TENANTS, **theirs["spec"]}
+    return [_queue(TENANTS, {}), theirs, vision_queue(8)]
+
+
+def vision_queue(gpus: int) -> Manifest:
+    """The other tenant's queue."""
+    return _queue(VISION_QUEUE, {"parent": TENANTS, "deserved": {GPU: str(gpus)}})
+
+
+def more(gpus: int, deserved: int) -> list[Manifest]:
+    """What if there were a node more, of so many GPUs, and the other tenant's queue deserved so many?"""
+    node = Node(name="gpu-node-5", cpu="32", memory="128Gi", gpus=gpus).manifest()
+    offered = {key: node["status"]["capacity"][key] for key in ("cpu", "memory", GPU)}
+    bare = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-node-5"}, "status": {"capacity": offered}}
+    return [bare, vision_queue(deserved)]
+
+
+def _queue(name: str, spec: Manifest) -> Manifest:
+    return {"apiVersion": names.API_VERSION, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
 
 
 def setting() -> list[Manifest]:
-    """Two namespaces, and a user with the ordinary rights to edit one of them."""
+    """Three namespaces, and a user with the ordinary rights to edit one of them."""
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
@@ -89,7 +120,7 @@ def setting() -> list[Manifest]:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
     }
-    spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in (EVAL, OTHERS)]
+    spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in (EVAL, OTHERS, VISION)]
     return [*spaces, binding]
 
 

@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from demo.stage import Stage
-from demo.story import books, crash, deadlock, gate, stranded, together
+from demo.story import books, crash, deadlock, gate, stranded, tenants, together
 
 CHAPTERS: Final[tuple[Callable[[Stage], Awaitable[None]], ...]] = (
     stranded.play,
     together.play,
     deadlock.play,
+    tenants.play,
     gate.play,
     crash.play,
     books.play,

@@ -1,4 +1,4 @@
-"""Chapter 5: the controller is killed between two gates of one gang, and finds its way when it is back.
+"""Chapter 6: the controller is killed between two gates of one gang, and finds its way when it is back.
 
 The moment is not staged: a watch sends SIGKILL as soon as it sees the first gate of the gang open. Whether other gates
 were shut then is read from the API server afterwards; if not, it is tried again with another gang.
@@ -27,7 +27,7 @@ SMALL: Final = {"cpu": "100m", "memory": "64Mi"}
 async def play(stage: Stage) -> None:
     """Leaves the gang running."""
     screen = stage.screen
-    screen.chapter(5, "kill -9 between two gates of one gang")
+    screen.chapter(6, "kill -9 between two gates of one gang")
     screen.say(
         f"""A gang of {work.SWARM} small workers. Its gates are lifted one by one, in a fraction of a second. A watch
         looks on, and kills the controller as soon as it sees the first one open."""

@@ -1,4 +1,4 @@
-"""Chapter 4: somebody is impatient. Lifting a gate by hand takes a right that ordinary users don't have."""
+"""Chapter 5: somebody is impatient. Lifting a gate by hand takes a right that ordinary users don't have."""
 
 from demo import work
 from demo.stage import Stage, gated, on_nodes
@@ -9,7 +9,7 @@ from startgate.model.gang import Gang, Phase
 async def play(stage: Stage) -> None:
     """Leaves the notebook on one GPU, and a gang that waits for it: something to try out with KEEP=1."""
     screen = stage.screen
-    screen.chapter(4, "No way past the gate")
+    screen.chapter(5, "No way past the gate")
     screen.say(
         "The notebook is back on its GPU, so that Eve's next Job waits. She may edit everything in her namespace."
     )

@@ -18,7 +18,7 @@ async def play(stage: Stage) -> None:
     queue = work.queue()
     screen.say(
         """Startgate is installed already. What an admin adds is a queue: at most 16 GPUs for this tenant, 2 always
-        kept for it. (`deserved`, its fair share, is checked and stored, and decides nothing yet.)"""
+        kept for it. (`deserved` is its fair share; what comes of it, chapter 4 shows.)"""
     )
     said = await stage.apply(queue, admin=True)
     screen.command("kubectl apply -f queue.yaml", said, user="admin")
