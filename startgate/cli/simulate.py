@@ -164,16 +164,26 @@ def show_comparison(comparison: Comparison, notes: Sequence[str]) -> None:
     header = ["", "GANGS", "STARTED", "WAITED", "LONGEST", "FINISHED", "GAVE WAY", "SOONER", "LATER"]
     rows = [_change("all", comparison.total)]
     rows += [_change(f"queue {name}", change) for name, change in comparison.queues.items()]
-    output.table(header, rows)
+    _fitted(header, rows, 1)
     moved = [(name, gang) for name, gang in comparison.gangs.items() if gang.before != gang.after]
     output.line("")
     if not moved:
         output.line("No gang starts, waits or ends in another way.")
         return
-    output.table(
-        ["GANG", "QUEUE", "STARTS", "WAITS", "ENDS", "START MOVES BY"],
-        [_gang_change(name, gang) for name, gang in moved],
-    )
+    header = ["GANG", "QUEUE", "STARTS", "WAITS", "ENDS", "START MOVES BY"]
+    _fitted(header, [_gang_change(name, gang) for name, gang in moved], 2)
+
+
+def _fitted(header: list[str], rows: list[list[str]], lead: int) -> None:
+    """A table. If the terminal is too narrow: without columns of noughts; else what a row is about, which its first
+    `lead` cells say, on a line of its own above the rest."""
+    if not output.fits(header, rows):
+        kept = [column for column in range(len(header)) if any(row[column] != "0" for row in rows)]
+        header, *rows = [[line[column] for column in kept] for line in (header, *rows)]
+    if not output.fits(header, rows):
+        header = ["", *header[lead:]]
+        rows = [part for row in rows for part in ([", ".join(row[:lead])], ["", *row[lead:]])]
+    output.table(header, rows)
 
 
 def _notes(notes: Sequence[str]) -> None:

@@ -21,10 +21,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from startgate.cli import failure, leader, list_gangs, output, queues, why
+from startgate.cli import failure, leader, list_gangs, output, queues, simulate, why
 from startgate.cli.failure import VerbError
 from startgate.cli.main import main
 from startgate.cli.views import GangView, view
+from startgate.engine.simulate import compare
+from startgate.engine.simulate.report import Final, Told
 from startgate.kube.election import LeaseSpec
 from startgate.kube.errors import ApiError, ConfigurationError, Unreachable
 from startgate.model.gang import Gang
@@ -569,3 +571,69 @@ def test_the_document_has_all_of_it() -> None:
 def test_every_queue_is_shown_once(parents: dict[str, str]) -> None:
     found = queues.in_order([queue(name, parent.strip("-")) for name, parent in parents.items()])
     assert sorted(name for name, _ in shape(found)) == sorted(parents)
+
+
+# --- what if ---------------------------------------------------------------------------------------------------------
+
+
+def way(started: int) -> compare.Way:
+    return compare.Way(started=started, waited=started, finished=started + 600, gave_way=0)
+
+
+def compared() -> compare.Comparison:
+    """One gang, which a change lets start at once."""
+    sums = [compare.Sum(gangs=1, started=1, finished=1, gave_way=0, waited=each, longest=each) for each in (599, 0)]
+    change = compare.Change(before=sums[0], after=sums[1], sooner=1, later=0)
+    gang = compare.GangChange(queue="tenant-vision", before=way(599), after=way(0))
+    told = Told(events=[], final=Final(gangs={}, queues={}))
+    queues = {"tenant-vision": change}
+    return compare.Comparison(total=change, queues=queues, gangs={"team/train": gang}, before=told, after=told)
+
+
+@pytest.mark.parametrize(
+    ("room", "seen"),
+    [
+        (
+            97,
+            """\
+                     GANGS  STARTED  WAITED      LONGEST     FINISHED  GAVE WAY  SOONER  LATER
+all                  1      1        9m59s → 0s  9m59s → 0s  1         0         1       0
+queue tenant-vision  1      1        9m59s → 0s  9m59s → 0s  1         0         1       0
+
+GANG         QUEUE           STARTS       WAITS        ENDS           START MOVES BY
+team/train   tenant-vision   9m59s → 0s   9m59s → 0s   19m59s → 10m   -9m59s
+""",
+        ),
+        (
+            79,
+            """\
+                     GANGS  STARTED  WAITED      LONGEST     FINISHED  SOONER
+all                  1      1        9m59s → 0s  9m59s → 0s  1         1
+queue tenant-vision  1      1        9m59s → 0s  9m59s → 0s  1         1
+
+GANG        QUEUE          STARTS      WAITS       ENDS          START MOVES BY
+team/train  tenant-vision  9m59s → 0s  9m59s → 0s  19m59s → 10m  -9m59s
+""",
+        ),
+        (
+            65,
+            """\
+   GANGS   STARTED   WAITED       LONGEST      FINISHED   SOONER
+all
+   1       1         9m59s → 0s   9m59s → 0s   1          1
+queue tenant-vision
+   1       1         9m59s → 0s   9m59s → 0s   1          1
+
+   STARTS       WAITS        ENDS           START MOVES BY
+team/train, tenant-vision
+   9m59s → 0s   9m59s → 0s   19m59s → 10m   -9m59s
+""",
+        ),
+    ],
+)
+def test_a_comparison_is_folded_to_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, room: int, seen: str
+) -> None:
+    monkeypatch.setattr(output, "room", lambda: room)
+    simulate.show_comparison(compared(), ())
+    assert capsys.readouterr().out == seen
