@@ -23,8 +23,8 @@ from startgate.engine.observe import (
     template_preempts,
 )
 from startgate.engine.roster import Member
-from startgate.engine.simulate.jobs import Group
 from startgate.engine.simulate.manifests import MICRO
+from startgate.engine.simulate.owners import Group
 from startgate.engine.simulate.stage import Stage
 from startgate.engine.world import Claim, Evict, Holder, Stay, Waiting, World
 from startgate.model.gang import Admission, Gang, Phase, Pledge

@@ -7,7 +7,6 @@ disruptions; a Job that has ended makes no more pods. Not followed: success poli
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,9 +15,10 @@ from startgate.engine.observe import template_shape
 from startgate.engine.simulate import admission
 from startgate.engine.simulate.manifests import MICRO, Life
 from startgate.engine.simulate.merge import merge, without_nulls
+from startgate.engine.simulate.owners import MADE_UP, Group, LiveJob, Loss, created_at
 from startgate.engine.simulate.pods import Actor, Mold, from_mold, mold
 from startgate.model import objects
-from startgate.model.objects import Condition, Job, JobStatus, OwnerReference, rfc3339, timestamp
+from startgate.model.objects import Condition, JobStatus, OwnerReference, rfc3339, timestamp
 from startgate.model.pods import Pod, Shape
 
 if TYPE_CHECKING:
@@ -28,105 +28,8 @@ BACKOFF_LIMIT: Final = 6
 BACK_OFF: Final = (10 * MICRO, 600 * MICRO)
 """Before pods are made again after a failure: at first, and at most; doubled with each failure since a success."""
 
-MADE_UP: Final = "simulate:"
-"""Begins the uids of objects that no cluster has given one."""
-
 TRACKED: Final = "batch.kubernetes.io/job-tracking"
 """Kubernetes' finalizer on pods that their Job hasn't counted yet."""
-
-
-class Loss(Enum):
-    """Why a pod is deleted before it has ended."""
-
-    SUSPENDED = "suspended"  # its Job makes it leave, and counts no failure
-    SURPLUS = "surplus"  # its Job has no use for it any more
-    DELETED = "deleted"  # by somebody
-    DISRUPTED = "disrupted"  # evicted, or its node is gone: condition DisruptionTarget
-
-
-class Group:
-    """The pods of one owner, and the owner if it is a Job."""
-
-    __slots__ = ("actors", "job", "kind", "name", "namespace", "order", "since", "stored", "uid")
-
-    def __init__(self, uid: str, kind: str, namespace: str, name: str) -> None:
-        self.uid = uid
-        self.kind = kind
-        self.namespace = namespace
-        self.name = name
-        self.order = 0
-        """Of the document that it is from, or its first pod is."""
-        self.since = 0.0
-        """Epoch seconds from which it is there."""
-        self.stored = False
-        """Whether it comes out of a cluster."""
-        self.job: LiveJob | None = None
-        self.actors: dict[str, Actor] = {}
-
-
-class LiveJob:
-    """One Job that is there."""
-
-    def __init__(self, group: Group, raw: dict[str, Any], where: str) -> None:
-        self.group = group
-        self.where = where
-        self.raw = raw
-        self.succeeded = 0
-        self.done: set[int] = set()
-        self.failed = 0
-        self.failed_indexes = ""
-        self.failures = 0
-        """Since the last success."""
-        self.retry_at = 0
-        """Moment before which it makes no pods after a failure."""
-        self.started: int | None = None
-        self.outcome: Condition | None = None
-        """Complete or Failed, as soon as that is sure; it has ended once its pods are gone."""
-        self.ended = False
-        self.mold: Mold | None = None
-        self.template: Shape | None = None
-        self.serial = 0
-        self.tries: dict[int, int] = {}
-        self.spec = _spec(raw)
-        self._wire: Job | None = None
-
-    @property
-    def indexed(self) -> bool:
-        return self.spec.completion_mode == "Indexed" and self.spec.completions is not None
-
-    @property
-    def suspended(self) -> bool:
-        return bool(self.spec.suspend)
-
-    def set_raw(self, raw: dict[str, Any]) -> None:
-        """The object has been changed."""
-        self.raw = raw
-        self.spec = _spec(raw)
-        self._wire = self.mold = self.template = None
-
-    def changed(self) -> None:
-        """Its status has."""
-        self._wire = None
-
-    def wire(self, begin: float) -> Job:
-        """As it would be read from the API server now. `begin`: epoch seconds of moment 0."""
-        if self._wire is None:
-            made = msgspec.convert({"metadata": self.raw["metadata"], "spec": self.raw["spec"]}, Job)
-            started = None if self.started is None else rfc3339(begin + self.started / MICRO)
-            conditions: tuple[Condition, ...] = ()
-            if self.outcome is not None:
-                early = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}[self.outcome.type]
-                kind = self.outcome.type if self.ended else early
-                conditions = (msgspec.structs.replace(self.outcome, type=kind),)
-            status = JobStatus(
-                succeeded=len(self.done) if self.indexed else self.succeeded,
-                failed=self.failed,
-                failed_indexes=self.failed_indexes,
-                start_time=started,
-                conditions=conditions,
-            )
-            self._wire = msgspec.structs.replace(made, status=status)
-        return self._wire
 
 
 class Jobs:
@@ -469,12 +372,6 @@ class Jobs:
         return job.mold
 
 
-def created_at(metadata: dict[str, Any], now: float) -> float:
-    """Epoch seconds of an object's creation: as it says, else now."""
-    text = metadata.get("creationTimestamp")
-    return timestamp(text) if text else now
-
-
 def _overdue(job: LiveJob, now: int) -> bool:
     seconds = job.spec.active_deadline_seconds
     if seconds is None or job.started is None or job.suspended:
@@ -493,10 +390,6 @@ def _policy(spec: objects.JobSpec) -> str:
         if any(each.type == "DisruptionTarget" and each.status == "True" for each in rule.on_pod_conditions):
             return rule.action
     return ""
-
-
-def _spec(raw: dict[str, Any]) -> objects.JobSpec:
-    return msgspec.convert(raw["spec"], objects.JobSpec)
 
 
 def _indexes(text: str, most: int) -> set[int]:

@@ -17,8 +17,8 @@ from startgate.engine.roster import surplus_pods
 from startgate.engine.simulate import admission, report
 from startgate.engine.simulate.documents import InputError
 from startgate.engine.simulate.gangs import MOST_TAKE_BACKS, Gangs, State
-from startgate.engine.simulate.jobs import LiveJob, Loss
 from startgate.engine.simulate.manifests import Manifest, lives, newest
+from startgate.engine.simulate.owners import LiveJob, Loss
 from startgate.engine.simulate.report import Course, Event, GangEnd, Happened, Story, Told, clock, seconds
 from startgate.engine.simulate.stage import Stage
 from startgate.engine.simulate.timeline import Timeline

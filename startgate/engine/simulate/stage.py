@@ -16,10 +16,11 @@ from startgate.engine.cluster import Cluster
 from startgate.engine.fit import Room
 from startgate.engine.simulate import pods as making
 from startgate.engine.simulate.admission import SYSTEM_CLASSES, create_pod, stored
-from startgate.engine.simulate.jobs import MADE_UP, Jobs, Loss, created_at
+from startgate.engine.simulate.jobs import Jobs
 from startgate.engine.simulate.kinds import LimitRange, LimitRangeItem
 from startgate.engine.simulate.manifests import MICRO, Change, Life, decode
 from startgate.engine.simulate.merge import difference, merge
+from startgate.engine.simulate.owners import MADE_UP, Loss, created_at
 from startgate.engine.simulate.pods import Actor
 from startgate.engine.simulate.timeline import Timeline
 from startgate.model import objects
