@@ -287,7 +287,11 @@ def _fill(seats: Sequence[Seat], resource: str, rest: int) -> list[int]:
     if sum(low) >= rest:
         return low
     if sum(high) <= rest:
-        return high
+        # Nobody goes without. What nobody asks for is shared out likewise, or a share would tell who asks for much.
+        low, ceilings = high, [seat.limit(resource) for seat in seats]
+        high = [rest if top is None else max(most, min(top, rest)) for most, top in zip(low, ceilings, strict=True)]
+        if sum(high) <= rest:
+            return high
     part = list(low)
     unsettled = list(range(len(seats)))
     while True:

@@ -152,6 +152,8 @@ class Fairness:
         for each in places:
             self.due[each] = {}
         for resource in self.resources():
+            if not any(self.has_to_do_with(each, resource) for each in places):
+                continue  # what none of them asks for or is promised is not theirs to share
             rest = self.due[place].get(resource, 0)
             unsaid = []
             for each in places:
@@ -166,10 +168,19 @@ class Fairness:
         for each in places:
             self.settle(each)
 
+    def has_to_do_with(self, place: Place, resource: str) -> bool:
+        given = self.given(place, resource)
+        return given is not None or self.floor(place, resource) > 0 or self.request(place, resource) > 0
+
     def fill(self, places: list[Place], resource: str, rest: int) -> list[int]:
         """Water rises from breakpoint to breakpoint until the rest is used up."""
         low = [self.floor(each, resource) for each in places]
         high = [self.wanted(each, resource) for each in places]
+        if sum(high) <= rest:  # nobody goes without: what nobody asks for is shared out on top of what is asked for
+            low, high = (
+                high,
+                [max(most, self.under_ceiling(each, resource, rest)) for each, most in zip(places, high, strict=False)],
+            )
         weights = [1 if alone else self.quota.queues[name].weight for name, alone in places]
 
         def at(level: Fraction) -> list[Fraction]:

@@ -133,11 +133,12 @@ def test_a_parent_shares_out_what_it_deserves_itself() -> None:
 
 def test_a_parent_asks_for_what_its_children_deserve_without_asking() -> None:
     """Were a parent's request only what its children ask for, each within its capability, it would deserve 10 here,
-    and the child that asks would deserve 6 of them, on a cluster that has 100 and nobody else.
+    and the child that asks would deserve 6 of them, while another tenant that floods its queue has all the rest.
     """
     for idle in (queue("p", floor=4), queue("p", due=4)):
-        made = shares({"p": queue(), "idle": idle, "asks": queue("p")}, 100, asks={"asks": 10})
-        assert deserved(made, "p", "idle", "asks") == [14, 4, 10]
+        queues = {"p": queue(), "idle": idle, "asks": queue("p"), "flood": queue()}
+        made = shares(queues, 100, asks={"asks": 10, "flood": 500})
+        assert deserved(made, "p", "idle", "asks", "flood") == [14, 4, 10, 86]
 
 
 def test_what_children_ask_for_beyond_what_they_are_given_counts_for_their_parent() -> None:
@@ -292,11 +293,14 @@ def test_sharing_out_is_fair_and_leaves_nothing_over(siblings: list[tuple[int, i
     queues = {f"q{i}": queue(weight=weight, floor=floor) for i, (weight, floor, _) in enumerate(siblings)}
     found = deserved(shares(queues, total, asks={f"q{i}": asks for i, (_, _, asks) in enumerate(siblings)}), *queues)
     most = [max(floor, asks) for _, floor, asks in siblings]
-    assert all(floor <= part <= top for part, (_, floor, _), top in zip(found, siblings, most, strict=True))
-    assert sum(found) == max(sum(floor for _, floor, _ in siblings), min(total, sum(most)))
-    for part, (weight, floor, _) in zip(found, siblings, strict=True):
+    plenty = sum(most) <= total and any(asks or floor for _, floor, asks in siblings)
+    least = [top if plenty else floor for top, (_, floor, _) in zip(most, siblings, strict=True)]
+    most = [total if plenty else top for top in most]
+    assert all(low <= part <= top for part, low, top in zip(found, least, most, strict=True))
+    assert sum(found) == max(sum(least), min(total, sum(most)))
+    for part, low, (weight, _, _) in zip(found, least, siblings, strict=True):
         for other, (its, _, _), top in zip(found, siblings, most, strict=True):
-            if part > floor and other < top:
+            if part > low and other < top:
                 assert Fraction(part - 1, weight) < Fraction(other + 1, its), "one had a unit too many"
 
 
@@ -310,6 +314,16 @@ def test_what_pods_that_are_nobodys_hold_is_not_shared_out() -> None:
     assert made.within(made.seat("late"), {GPU: 20}, Rule.DESERVED)
     assert made.above(made.seat("early"), [GPU], Rule.DESERVED) == {GPU}
     assert deserved(shares(queues, 100, used=used, asks=asks), "early", "late") == [50, 50]
+
+
+def test_what_there_is_plenty_of_says_nothing_of_who_asks_for_much() -> None:
+    """Were what is deserved capped by the request here too, each would deserve the pods that it asks for and no more:
+    a queue that has all it asks for would have a share of 1, and who floods its queue would lower its own."""
+    plenty = {GPU: 16, "pods": 220}
+    queues = {"a": queue(due=8), "b": queue(due=8)}
+    used = {"a": {GPU: 4, "pods": 4}, "b": {GPU: 6, "pods": 6}}
+    made = shares(queues, plenty, used=used, asks={"a": {GPU: 1, "pods": 1}, "b": {GPU: 50, "pods": 50}})
+    assert [made.seat(each).share()[1] for each in ("a", "b")] == [Fraction(1, 2), Fraction(3, 4)]
 
 
 def test_counter_example_who_asks_for_little_comes_after_who_asks_for_much() -> None:
