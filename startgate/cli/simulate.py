@@ -104,12 +104,13 @@ def _sources(name: str) -> Iterator[Source]:
         inside = [path]
     for each in inside:
         try:
-            yield _source(str(each), each.read_bytes())
+            content = each.read_bytes()
         except FileNotFoundError:
             raise VerbError(NOT_FOUND, f"{each}: there is no such file.") from None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise VerbError(NOT_FOUND, f"{each}: it can't be read ({why}).") from None
+        yield _source(str(each), content)
 
 
 def _below(directory: Path) -> Iterator[Path]:

@@ -211,7 +211,7 @@ class Gangs:
             came=group.since,
             since=group.since - tie,
             minimum=facts.minimum,
-            over=bool(facts.outcome),
+            over=group.job is not None and group.job.was_over,
         )
         record = stage.gangs.get(facts.key)
         if record is not None and _owned(record, uid, facts):

@@ -42,6 +42,7 @@ class Jobs:
         self._names: dict[tuple[str, str], str] = {}
         """Uids of the Jobs that are there, by namespace and name."""
         self._unsettled: dict[str, None] = {}
+        self._ended: list[LiveJob] = []
 
     # --- what the files, and our controller, do to Jobs ---------------------------------------------------------
 
@@ -59,6 +60,7 @@ class Jobs:
         job = group.job = LiveJob(group, raw, life.where)
         self._names[(group.namespace, group.name)] = group.uid
         self._recall(job, raw.get("status") or {})
+        job.was_over = job.ended
         self._unsettle(job)
 
     def _recall(self, job: LiveJob, status: dict[str, Any]) -> None:
@@ -87,6 +89,8 @@ class Jobs:
         self.rewrite(job, admission.update_job(job.raw, merge(job.raw, patch)))
         if patch.get("status"):
             self._recall(job, job.raw["status"])
+            if job.ended:
+                self._ended.append(job)
 
     def rewrite(self, job: LiveJob, raw: dict[str, Any]) -> None:
         """The object is another one from now on."""
@@ -252,7 +256,6 @@ class Jobs:
 
     def settle(self) -> list[LiveJob]:
         """Brings all Jobs to what they should be; those that have ended by that."""
-        ended: list[LiveJob] = []
         while self._unsettled:
             uid = next(iter(self._unsettled))
             del self._unsettled[uid]
@@ -260,7 +263,8 @@ class Jobs:
             if job is not None and not job.ended and job.spec.managed_by in (None, "kubernetes.io/job-controller"):
                 self._sync(job)
                 if job.ended:
-                    ended.append(job)
+                    self._ended.append(job)
+        ended, self._ended = self._ended, []
         return ended
 
     def _sync(self, job: LiveJob) -> None:

@@ -69,6 +69,8 @@ class LiveJob:
         self.outcome: Condition | None = None
         """Complete or Failed, as soon as that is sure; it has ended once its pods are gone."""
         self.ended = False
+        self.was_over = False
+        """Whether it had ended before it came."""
         self.mold: Mold | None = None
         self.template: Shape | None = None
         self.serial = 0

@@ -1,0 +1,240 @@
+"""kubectl gang simulate on the command line: files, answers, what-if, and how it ends where there is no answer."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from startgate.cli.main import main
+from tests.unit.simulation import change, job, node, queue
+
+Object = dict[str, Any]
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*arguments: object) -> Ended:
+        code = main(["simulate", *map(str, arguments)])
+        return Ended(code, *capsys.readouterr())
+
+    return command
+
+
+def write(path: Path, *objects: Object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump_all(objects))
+    return path
+
+
+def small() -> list[Object]:
+    return [node(cpu="4"), queue(), job("a", 4, runs="5m"), job("b", 4, at="1m")]
+
+
+# --- where it reads from ----------------------------------------------------------------------------------------------
+
+
+def test_json_is_the_same_each_time(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "all.yaml", *small())
+    first, second = run("-f", path, "-o", "json"), run("-f", path, "-o", "json")
+    assert (first.code, first.err) == (0, "")
+    assert first.out == second.out
+    assert [each["event"] for each in first.document["events"]] == ["Released", "Waiting", "Finished", "Released"]
+    assert first.document["final"]["gangs"]["default/b"]["released"] == 4
+
+
+def test_several_files_and_directories_with_all_below(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    write(folder / "nodes.yml", node(cpu="4"))
+    write(folder / "teams" / "q.yaml", queue())
+    (folder / "teams" / "more.json").write_text(json.dumps(job("a", 4, runs="5m")))
+    (folder / "README.md").write_text("not a manifest")
+    jobs = write(tmp_path / "jobs.yaml", job("b", 4, at="1m"))
+    assert (
+        run("-f", folder, "-f", jobs, "-o", "json").out
+        == run("-f", write(tmp_path / "all.yaml", *small()), "-o", "json").out
+    )
+
+
+def test_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO(yaml.safe_dump_all(small()).encode())
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    assert len(run("-f", "-", "-o", "json").document["events"]) == 4
+
+
+def test_kinds_that_play_no_part_are_said(run: Run, tmp_path: Path) -> None:
+    others: list[Object] = [{"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}} for name in "ab"]
+    ended = run("-f", write(tmp_path / "f.yaml", *small(), *others), "-o", "json")
+    assert ended.code == 0
+    assert ended.err == "Passed over, since they play no part: 2 Service.\n"
+
+
+def test_until_and_patience(run: Run, tmp_path: Path) -> None:
+    big, small_one = job("big", 4, at="10s"), job("small", 1, at="2m", runs="10s")
+    path = write(tmp_path / "f.yaml", node(cpu="4"), queue(), job("a", 3, runs="1h"), big, small_one)
+    patient = run("-f", path, "-o", "json", "--until", "3m").document["events"]
+    assert [each["gang"] for each in patient if each["event"] == "Released"] == ["default/a", "default/small"]
+    hasty = run("-f", path, "-o", "json", "--until", "3m", "--patience", "1m").document["events"]
+    assert [each["gang"] for each in hasty if each["event"] == "Released"] == ["default/a"]
+    assert hasty[-1]["reason"] == "OthersFirst"
+
+
+# --- where there is no answer -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "-f FILE, -f DIR, or -f - for standard input"),
+        (["-f", "nowhere.yaml"], 1, "nowhere.yaml: there is no such file."),
+        (["-f", "empty"], 1, "empty: no .yaml, .yml, .json file is in this directory or below it."),
+        (["-f", "blank.yaml"], 1, "There is no object to simulate in blank.yaml."),
+        (["-f", "broken.yaml"], 2, "broken.yaml, document 1: line 1: mapping values are not allowed"),
+        (
+            ["-f", "wrong.yaml"],
+            2,
+            "wrong.yaml, document 2 (Job default/a): metadata.annotations[simulate.startgate.dev/at]",
+        ),
+        (["-f", "binary.yaml"], 2, "binary.yaml: byte 0 isn't UTF-8, so this is no text."),
+        (["-f", "blank.yaml", "--until", "soon"], 2, "--until: 'soon' is not a duration"),
+        (["-f", "blank.yaml", "--patience", "0"], 2, "--patience: '0' is not a duration"),
+        (["-f", "-", "--what-if", "-"], 2, "standard input (-) can be read once only."),
+        (["-f", "blank.yaml", "-o", "xml"], 2, "'table', 'json', 'yaml'"),
+    ],
+)
+def test_one_sentence_and_a_code(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "blank.yaml").write_text("---\n# nothing\n---\n")
+    (tmp_path / "broken.yaml").write_text("a: b: c")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    write(tmp_path / "wrong.yaml", queue(), job("a", at="later"))
+    ended = run(*arguments)
+    assert (ended.code, ended.out) == (code, "")
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_a_directory_that_cant_be_read_as_a_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "odd.yaml").mkdir()
+    ended = run("-f", tmp_path)
+    assert ended.code == 1
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_for_people(run: Run, tmp_path: Path) -> None:
+    ended = run("-f", write(tmp_path / "f.yaml", *small(), job("c", 9, at="90s")))
+    lines = ended.out.splitlines()
+    assert lines[0].split() == ["AT", "GANG", "EVENT", "PODS", "WHY,", "OR", "WHERE"]
+    assert lines[1].split() == ["0s", "default/a", "Released", "4", "4", "on", "n1"]
+    assert lines[3].split() == ["1m30s", "default/c", "Waiting", "-", "NeverFits"]
+    assert any(line.startswith("  default/c (Waiting): ") for line in lines)
+    assert lines[-1].split()[:4] == ["q", "1", "cpu", "4"]
+    assert max(map(len, lines)) <= 100
+
+
+def test_nothing_happens(run: Run, tmp_path: Path) -> None:
+    ended = run("-f", write(tmp_path / "f.yaml", node(), queue()))
+    assert ended.code == 0
+    assert "Nothing happened to any gang." in ended.err
+
+
+def test_a_simulation_that_was_left_off_says_so(run: Run, tmp_path: Path) -> None:
+    gated = job("a")
+    gated["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
+    ended = run("-f", write(tmp_path / "f.yaml", node(), queue(), gated), "-o", "json")
+    assert ended.code == 0
+    assert "Note: Left off at" in ended.err
+
+
+# --- what if ----------------------------------------------------------------------------------------------------------
+
+
+def compared(run: Run, tmp_path: Path, *changes: Object, form: str = "json") -> Ended:
+    base = [
+        node(cpu="8"),
+        queue("qa", capability={"cpu": "4"}),
+        queue("qb", capability={"cpu": "4"}),
+        job("a1", 4, queue="qa", runs="10m"),
+        job("a2", 4, queue="qa", at="1m", runs="10m"),
+        job("b1", 4, queue="qb", at="12m"),
+    ]
+    paths = write(tmp_path / "base.yaml", *base), write(tmp_path / "change.yaml", *changes)
+    return run("-f", paths[0], "--what-if", paths[1], "-o", form)
+
+
+def test_what_if_a_queue_had_more(run: Run, tmp_path: Path) -> None:
+    found = compared(run, tmp_path, queue("qa", capability={"cpu": "8"})).document
+    assert found["gangs"]["default/a2"]["before"] == {"started": 600, "waited": 540, "finished": 1200, "gaveWay": 0}
+    assert found["gangs"]["default/a2"]["after"] == {"started": 60, "waited": 0, "finished": 660, "gaveWay": 0}
+    assert (found["queues"]["qa"]["sooner"], found["queues"]["qa"]["later"]) == (1, 0)
+    assert (found["queues"]["qb"]["sooner"], found["queues"]["qb"]["later"]) == (0, 0)
+    total = found["total"]
+    assert (total["before"]["waited"], total["after"]["waited"]) == (540, 0)
+    assert (total["before"]["started"], total["after"]["started"]) == (3, 3)
+    assert found["before"]["events"] != found["after"]["events"]
+
+
+def test_what_if_something_were_there_besides(run: Run, tmp_path: Path) -> None:
+    found = compared(run, tmp_path, job("a0", 4, queue="qa", at="30s", runs="1m")).document
+    assert found["gangs"]["default/a0"]["before"] is None
+    assert found["gangs"]["default/a0"]["after"]["waited"] == 570
+    assert found["gangs"]["default/a2"]["after"]["started"] == 660
+    assert (found["total"]["later"], found["total"]["sooner"]) == (1, 0)
+
+
+def test_what_if_a_gang_never_started(run: Run, tmp_path: Path) -> None:
+    found = compared(run, tmp_path, change(node(), "0s", status={"allocatable": {"cpu": "3"}})).document
+    assert found["total"]["before"]["started"] == 3
+    assert found["total"]["after"]["started"] == 0
+    assert found["total"]["later"] == 3
+    assert found["gangs"]["default/a1"]["after"] == {"started": None, "waited": None, "finished": None, "gaveWay": 0}
+
+
+def test_what_if_as_a_table_totals_first(run: Run, tmp_path: Path) -> None:
+    lines = compared(run, tmp_path, queue("qa", capability={"cpu": "8"}), form="table").out.splitlines()
+    assert lines[0].split() == ["GANGS", "STARTED", "WAITED", "LONGEST", "FINISHED", "GAVE", "WAY", "SOONER", "LATER"]
+    assert lines[1].split()[:6] == ["all", "3", "3", "9m", "→", "0s"]
+    assert [line.split()[:2] for line in lines[2:4]] == [["queue", "qa"], ["queue", "qb"]]
+    moved = [line for line in lines if line.startswith("default/")]
+    assert len(moved) == 1, "those that fare as before aren't shown"
+    assert moved[0].split() == ["default/a2", "qa", "10m", "→", "1m", "9m", "→", "0s", "20m", "→", "11m", "-9m"]
+    assert max(map(len, lines)) <= 100
+
+
+def test_what_if_nothing_changes(run: Run, tmp_path: Path) -> None:
+    ended = compared(run, tmp_path, queue("qb", capability={"cpu": "5"}), form="table")
+    assert "No gang starts, waits or ends in another way." in ended.out
+
+
+def test_what_is_laid_over_keeps_what_it_doesnt_name(run: Run, tmp_path: Path) -> None:
+    base = write(tmp_path / "f.yaml", node(), queue(capability={"cpu": "2"}, guarantee={"cpu": "2"}), job("a", 4))
+    over = write(tmp_path / "g.yaml", queue(capability={"cpu": "4"}))
+    after = run("-f", base, "--what-if", over, "-o", "json").document["after"]
+    assert [each["event"] for each in after["events"]] == ["Released"]
+    assert after["final"]["queues"]["q"]["headroom"]["cpu"] == "0"
