@@ -3,7 +3,8 @@
 * deserved, from the root down, resource by resource. The root deserves the total, without what pods that are nobody's
   hold of it. A child with a given amount deserves that, at least its guarantee and else at most its capability. What
   then remains of the parent's is filled by weight over the other children: weight x level each, the same level for
-  all, at least the guarantee and at most what is asked for, so that nothing is lost while anybody asks;
+  all, at least the guarantee and at most what is asked for, so that nothing is lost while anybody asks. Where all that
+  is asked for can be had, what nobody asks for is shared out on top of it in the same way, at most to the capability;
 * what is asked for: of a queue its use and what its waiting gangs ask for; of a parent what its children could deserve
   or ask for, each within its capability;
 * share = the greatest, over resources with allocation, of allocated / deserved. NOTHING, which comes after every other,

@@ -177,10 +177,8 @@ class Fairness:
         low = [self.floor(each, resource) for each in places]
         high = [self.wanted(each, resource) for each in places]
         if sum(high) <= rest:  # nobody goes without: what nobody asks for is shared out on top of what is asked for
-            low, high = (
-                high,
-                [max(most, self.under_ceiling(each, resource, rest)) for each, most in zip(places, high, strict=False)],
-            )
+            ceilings = [self.under_ceiling(each, resource, rest) for each in places]
+            low, high = high, [max(most, top) for most, top in zip(high, ceilings, strict=True)]
         weights = [1 if alone else self.quota.queues[name].weight for name, alone in places]
 
         def at(level: Fraction) -> list[Fraction]:
