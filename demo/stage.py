@@ -101,7 +101,7 @@ class Stage:
             stderr=asyncio.subprocess.STDOUT,
         )
         said, _ = await process.communicate(stdin.encode())
-        return process.returncode or 0, said.decode(errors="replace").strip()
+        return process.returncode or 0, said.decode(errors="replace").strip("\n")
 
     async def apply(self, *manifests: work.Manifest, admin: bool = False) -> str:
         """`kubectl apply`; StoryError with its answer where that fails."""

@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -73,6 +73,7 @@ async def _borrows(stage: Stage) -> None:
         await _submit(stage, names)
         await stage.until(f"{' and '.join(names)} to run", partial(_all_run, stage, names))
     await stage.until("the queues' books to say so", lambda: _has(stage, work.QUEUE, "16"))
+    screen.say("Who has what? A share of 1 is all that a queue deserves.")
     await _show_queues(stage)
     queue = await stage.queue(work.QUEUE)
     stage.claim(
@@ -130,7 +131,7 @@ async def _is_told(stage: Stage, before: Mapping[str, Gang]) -> None:
     told = await _yielded(stage, name)
     since = [gang.status.since for gang in (before[name], await _gang(stage, name))]
     stage.claim(
-        "it says who took the place and by which rule; the gang has kept its age",
+        "`kubectl gang why` says who took the place, and by which rule; the gang has kept its age",
         status == 0
         and told is not None
         and told.message in words
@@ -142,7 +143,7 @@ async def _is_told(stage: Stage, before: Mapping[str, Gang]) -> None:
     jobs = {job.metadata.name: job for job in await stage.client.list_all(JOBS, work.EVAL)}
     failed = sum(jobs[each].status.failed for each in SWEEPS)
     stage.claim(
-        "no failure was counted: with backoffLimit 0 one would have been the end of the Job",
+        "giving way counts no failure: with backoffLimit 0 one would have been the end of the Job",
         failed == 0 and all(jobs[each].spec.suspend for each in YOUNG),
         f"failed: {failed}; the Jobs of {' and '.join(YOUNG)} are suspended until their turn comes",
     )
@@ -152,7 +153,8 @@ async def _what_if(stage: Stage) -> None:
     screen = stage.screen
     screen.say(
         f"""Three gangs wait. What if {work.VISION} had 8 GPUs more? One node, and a larger share. Nothing of that is
-        bought or changed: the controller's own engine goes on from a dump of the cluster, in files."""
+        bought or changed: the controller's own engine goes on from a dump of the cluster. How long pods run, an
+        annotation says."""
     )
     change = work.more(gpus=8, deserved=16)
     folder = stage.cluster.dir
@@ -170,12 +172,12 @@ async def _what_if(stage: Stage) -> None:
     screen.command(f"kubectl {' '.join(asked)}", said, user="admin")
     if status:
         raise StoryError(f"kubectl gang simulate failed: {said}")
-    total, gangs = (json.loads(document)[part] for part in ("total", "gangs"))
+    total, gangs = _comparison(document)
     waits = [gangs[f"{ALL[name]}/{name}"] for name in (*YOUNG, BEYOND)]
     at_once = sum(gang["after"]["waited"] == 0 for gang in waits)
     nodes = await stage.client.list_all(NODES)
     stage.claim(
-        "8 GPUs more: two of the three would start at once, and nobody later than without; and all this was only asked",
+        "asked what 8 GPUs more would change: two of the three would start at once, none later; nothing was done",
         at_once == total["sooner"] == 2
         and total["later"] == 0
         and all(gang["before"]["waited"] > 0 for gang in waits)
@@ -184,6 +186,15 @@ async def _what_if(stage: Stage) -> None:
         f"the three would wait {total['before']['waited'] / 60:.1f} minutes together as it is, "
         f"{total['after']['waited'] / 60:.1f} with the change; the cluster still has {len(nodes)} nodes",
     )
+
+
+def _comparison(document: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """In sum, and by gang."""
+    try:
+        found = json.loads(document)
+        return found["total"], found["gangs"]
+    except (ValueError, KeyError):
+        raise StoryError(f"kubectl gang simulate -o json answered: {document[:200]}") from None
 
 
 async def _come_again(stage: Stage, timeline: Timeline) -> None:
