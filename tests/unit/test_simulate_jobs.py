@@ -144,3 +144,16 @@ def test_elastic_gangs_run_what_fits_and_the_rest_joins() -> None:
 
 def test_what_another_controller_runs_is_left_to_it() -> None:
     assert told(story(node(), queue(), job("a", spec={"managedBy": "example.com/other"}))) == [(0, "a", "Waiting")]
+
+
+def test_how_long_its_pods_run_may_be_said_later() -> None:
+    first = job("a", 2)
+    guess = change(first, "1s")
+    guess["metadata"]["annotations"][f"{SIMULATE}runs"] = "10m"
+    found = story(node(), queue(), first, guess)
+    assert told(found) == [(0, "a", "Released"), (600, "a", "Finished")]
+
+
+def test_pods_of_a_deleted_job_take_their_time_too() -> None:
+    found = story(node(cpu="2"), queue(), job("a", 2, gone="1m", terminates="20s"), job("b", 2))
+    assert starts(found) == [(0, "a"), (80, "b")]

@@ -27,7 +27,10 @@ TRUE: Final = frozenset({"true", "yes", "on"})
 
 
 class InputError(ValueError):
-    """What was given can't be simulated; a sentence that says where and why."""
+    """What was given can't be simulated; a sentence that says where and why, in one line."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(" ".join(sentence.split()))
 
 
 class Source(NamedTuple):

@@ -85,8 +85,10 @@ class Jobs:
         if template and not job.suspended:
             patch = {**patch, "spec": {key: each for key, each in patch["spec"].items() if key != "template"}}
             self._stage.notes[f"{where}: the pod template of a Job that isn't suspended can't be changed"] = None
-        job.where = where
+        job.where, ran = where, self._mold(job).runs
         self.rewrite(job, admission.update_job(job.raw, merge(job.raw, patch)))
+        for actor in job.group.actors.values() if self._mold(job).runs != ran else ():
+            self._stage.run_on(actor)
         if patch.get("status"):
             self._recall(job, job.raw["status"])
             if job.ended:
@@ -106,11 +108,11 @@ class Jobs:
         if uid is None:
             return
         group = self.groups[uid]
+        for actor in list(group.actors.values()):
+            self._stage.delete(actor, Loss.SURPLUS)
         group.job = None
         self._unsettled.pop(uid, None)
         self._stage.dirty[uid] = None
-        for actor in list(group.actors.values()):
-            self._stage.delete(actor, Loss.SURPLUS)
         self._forget_if_empty(group)
 
     def named(self, namespace: str, name: str) -> LiveJob | None:

@@ -36,6 +36,7 @@ class Actor:
         """The object, if it was written down; one that a Job made has none until somebody changes it."""
         self.runs: int | None = None
         self.terminates: int | None = None
+        """What it says itself of its times; its Job may say more."""
         self.bound_at = 0
 
 
@@ -52,7 +53,7 @@ class Mold(msgspec.Struct, frozen=True):
     node: str
     preempts: bool
     runs: int | None
-    terminates: int
+    terminates: int | None
 
 
 def mold(
@@ -81,7 +82,7 @@ def mold(
         node="" if gated else made.node_name,
         preempts=made.preemption_policy != "Never",
         runs=_inner(where, job, names.SIMULATE_RUNS),
-        terminates=_inner(where, job, names.SIMULATE_TERMINATES) or 0,
+        terminates=_inner(where, job, names.SIMULATE_TERMINATES),
     )
 
 
@@ -105,9 +106,7 @@ def from_mold(
         created=created,
         preempts=made.preempts,
     )
-    actor = Actor(pod, order)
-    actor.runs, actor.terminates = made.runs, made.terminates
-    return actor
+    return Actor(pod, order)
 
 
 def raw_of(pod: Pod, made: Mold | None) -> dict[str, Any]:

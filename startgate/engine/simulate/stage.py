@@ -235,11 +235,11 @@ class Stage:
         if pod.node:
             begun = making.bound_since(raw)
             actor.bound_at = self.timeline.now if begun is None else self.timeline.moment(begun)
-            self._run(actor)
+            self.run_on(actor)
         if pod.deleting:
             text = raw["metadata"].get("deletionTimestamp")
             until = self.timeline.moment(timestamp(text)) if text else 0
-            self._leave_at(actor, max(until, self.timeline.now + max(actor.terminates or 0, SOON)))
+            self._leave_at(actor, max(until, self.timeline.now + max(self._terminates(actor), SOON)))
 
     def add(self, actor: Actor) -> None:
         """A pod is there."""
@@ -248,23 +248,14 @@ class Stage:
         self.actors[pod.uid] = actor
         self._by_name[(pod.namespace, pod.name)] = pod.uid
         self.jobs.join(actor)
-        self._inherit(actor)
         if pod.node and not pod.ended:
             self._place(actor)
         self._file(actor)
-
-    def _inherit(self, actor: Actor) -> None:
-        """What a pod doesn't say of its times, its Job may."""
-        made = self.jobs.mold_of(actor) if actor.runs is None or actor.terminates is None else None
-        if made is not None:
-            actor.runs = made.runs if actor.runs is None else actor.runs
-            actor.terminates = made.terminates if actor.terminates is None else actor.terminates
 
     def _change_pod(self, actor: Actor, patch: dict[str, Any], where: str) -> None:
         pod = actor.pod
         base = actor.raw or making.raw_of(pod, self.jobs.mold_of(actor))
         changed = making.from_raw(where, merge(base, patch), actor.order)
-        self._inherit(changed)
         actor.raw, actor.terminates = changed.raw, changed.terminates
         if pod.shape is not changed.pod.shape:
             pod.shape = changed.pod.shape
@@ -277,8 +268,7 @@ class Stage:
             self.bind(actor, changed.pod.node)
         if actor.runs != changed.runs:
             actor.runs = changed.runs
-            if pod.node:
-                self._run(actor)
+            self.run_on(actor)
         self._file(actor)
 
     def lift(self, actor: Actor) -> None:
@@ -292,7 +282,7 @@ class Stage:
         actor.bound_at = self.timeline.now
         self._place(actor)
         self._file(actor)
-        self._run(actor)
+        self.run_on(actor)
 
     def _place(self, actor: Actor) -> None:
         pod = actor.pod
@@ -300,14 +290,23 @@ class Stage:
         self._on.setdefault(pod.node, {})[pod.uid] = None
         self._full = False
 
-    def _run(self, actor: Actor) -> None:
-        if actor.runs is not None:
-            began, runs = actor.bound_at, actor.runs
+    def run_on(self, actor: Actor) -> None:
+        """A pod on a node runs, for as long as it or its Job now says."""
+        runs, began = self._runs(actor), actor.bound_at
+        if runs is not None and actor.pod.node:
             self._due(began + runs, (LATER, actor.order), lambda: self._ends(actor, began, runs))
 
     def _ends(self, actor: Actor, began: int, runs: int) -> None:
-        if (actor.bound_at, actor.runs) == (began, runs) and not actor.pod.deleting:
+        if (actor.bound_at, self._runs(actor)) == (began, runs) and not actor.pod.deleting:
             self.end(actor, "Succeeded")
+
+    def _runs(self, actor: Actor) -> int | None:
+        made = self.jobs.mold_of(actor) if actor.runs is None else None
+        return made.runs if made else actor.runs
+
+    def _terminates(self, actor: Actor) -> int:
+        made = self.jobs.mold_of(actor) if actor.terminates is None else None
+        return (made.terminates if made else actor.terminates) or 0
 
     def end(self, actor: Actor, phase: str) -> None:
         """Its containers have ended: it takes no more room, and its Job counts it."""
@@ -321,12 +320,13 @@ class Stage:
         if actor.pod.deleting:
             return
         self.jobs.lost(actor, loss)
-        if not actor.pod.node or not actor.terminates:
+        terminates = self._terminates(actor)
+        if not actor.pod.node or not terminates:
             self.remove(actor)
             return
         actor.pod.deleting = True
         self._file(actor)
-        self._leave_at(actor, self.timeline.now + actor.terminates)
+        self._leave_at(actor, self.timeline.now + terminates)
 
     def _leave_at(self, actor: Actor, moment: int) -> None:
         self.timeline.at(moment, (LATER, actor.order), lambda: self.remove(actor))
