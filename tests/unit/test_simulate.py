@@ -437,6 +437,18 @@ def test_a_job_that_is_labelled_later_waits_as_a_gang_from_then_on() -> None:
     assert starts(found) == [(180, "late")], "one of its pods would have fitted at 2m"
 
 
+def test_a_job_that_is_taken_out_of_a_dump_goes_with_its_pods() -> None:
+    left = pod("a-x", node="n1", queue="q")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "u1", "controller": True}
+    left["metadata"]["ownerReferences"] = [owner]
+    without = dumped_job("a", "u1")
+    metadata = without["metadata"]
+    assert isinstance(metadata, dict)
+    metadata["annotations"][f"{SIMULATE}gone"] = "0s"
+    found = story(node(cpu="1"), queue(), without, stored(left, "p1", status={"phase": "Running"}), job("b"))
+    assert told(found) == [(0, "b", "Released")]
+
+
 def test_jobs_that_had_ended_hold_nothing_and_are_not_news() -> None:
     ended = dumped_job("a", "u1")
     ended["status"] = {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}

@@ -30,8 +30,9 @@ from startgate.model.pods import Pod
 from startgate.model.queue import Queue, QueueSpec
 from startgate.model.taints import Taint, tolerates
 
-EARLIER, HERE, LATER = 0, 1, 2
-"""Ranks within an instant: who is gone makes way for who comes; what pods do of themselves comes last."""
+EARLIER, HERE, AFTER, LATER = range(4)
+"""Ranks within an instant: who is gone makes way for who comes; who is gone as soon as it comes goes when all are there,
+with all that is its own; what pods do of themselves comes last."""
 
 KINDS_IN_ORDER: Final = ("Namespace", "PriorityClass", "LimitRange", "Queue", "Node", "Job", "Gang", "Pod")
 """What is needed by others comes first, wherever it stands in the files."""
@@ -94,7 +95,7 @@ class Stage:
     def _plan_end(self, life: Life, at: int, gone: int | None, rank: int) -> None:
         if gone is None:
             return
-        first = EARLIER if at < gone else HERE
+        first = EARLIER if at < gone else AFTER
         self._due(gone, (first, rank, life.order, 1), lambda: self._go(life, gone))
 
     def _appear(self, life: Life) -> None:
