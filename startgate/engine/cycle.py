@@ -64,6 +64,8 @@ class _Decision:
         """Those that start now."""
         self.cancelled: Counter[str] = Counter()
         """How often a gang had its start taken from it in this decision."""
+        self.closed: dict[str, Verdict | None] = {}
+        """By queue: why it releases nothing."""
         self.asking = self._asking()
         self.turns = Turns(self.ground.shares, self.asking)
         self.back: list[Waiting] = []
@@ -97,12 +99,16 @@ class _Decision:
         """What keeps a gang from being tried at all."""
         if gang.obstacle is not None:
             return Verdict(gang.obstacle)
-        if gang.queue not in self.world.queues:
-            return explain.no_such_queue(gang.queue, self.world.queues)
-        stopped = self.ground.now.books.stopped_by(gang.queue)
-        if stopped is not None:
-            return Verdict(reason(Code.QUEUE_STOPPED, queue=stopped))
-        return None
+        if gang.queue not in self.closed:
+            self.closed[gang.queue] = self._closed(gang.queue)
+        return self.closed[gang.queue]
+
+    def _closed(self, queue: str) -> Verdict | None:
+        """Why this queue releases nothing, if so."""
+        if queue not in self.world.queues:
+            return explain.no_such_queue(queue, self.world.queues)
+        stopped = self.ground.now.books.stopped_by(queue)
+        return None if stopped is None else Verdict(reason(Code.QUEUE_STOPPED, queue=stopped))
 
     def hold_for_heirs(self) -> None:
         """Those for whom others were told to give way: they start if they can by now, else what is freed is held."""
@@ -152,8 +158,9 @@ class _Decision:
             self.drafts.stays.append((gang.gang, (Trial(gang.queue, some(gang.minimum)),)))
 
     def _note_next(self, gang: Waiting) -> None:
-        for seat in self.ground.shares.seat(gang.queue).path():
-            self.heads.setdefault(seat.name, gang.gang)
+        if gang.queue not in self.heads:
+            for seat in self.ground.shares.seat(gang.queue).path():
+                self.heads.setdefault(seat.name, gang.gang)
 
     def _turn(self, gang: Waiting) -> bool:
         """Lets the gang go, or makes room for it; False, with nothing changed for others, where neither can be."""

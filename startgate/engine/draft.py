@@ -147,7 +147,7 @@ def _displaced(shape: Shape, request: tuple[tuple[str, int], ...]) -> int:
 
 def some(batches: Iterable[Batch]) -> tuple[Batch, ...]:
     """Those that aren't empty."""
-    return tuple(batch for batch in batches if batch.count > 0)
+    return tuple([batch for batch in batches if batch.count > 0])
 
 
 def count_of(placement: Placement) -> int:

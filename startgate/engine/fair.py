@@ -16,6 +16,8 @@ starts moves from what is asked to what is used, and the sum of the two is the s
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
+from math import gcd
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -242,7 +244,13 @@ def _share(use: Amounts, deserved: Amounts) -> Share:
         each = count / due
         if each > ratio or (each == ratio and count * bottom > top * due):
             ratio, top, bottom = each, count, due
-    return (ratio, Fraction(top, bottom)) if top else UNUSED
+    return (ratio, _ratio(top // gcd(top, bottom), bottom // gcd(top, bottom))) if top else UNUSED
+
+
+@lru_cache(maxsize=4096)
+def _ratio(top: int, bottom: int) -> Fraction:
+    """One object for each, so that equal shares are seen to be equal at once: orders compare them all the time."""
+    return Fraction(top, bottom)
 
 
 def _requested(children: Sequence[Seat]) -> dict[str, int]:

@@ -7,6 +7,7 @@ for what is about to be free. What always holds: books, shares and room tell of 
 share; `lift` undoes `hold` exactly, and `restore` undoes `remove`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -232,12 +233,12 @@ def _leaving(going: Iterable[Holder]) -> dict[str, Amounts]:
 
 def _asked(world: World, books: Books) -> dict[str, dict[str, int]]:
     """By queue, what its waiting gangs ask for: those that quota and nodes alone keep."""
+    alike = Counter((gang.queue, gang.minimum, gang.extra) for gang in world.waiting if gang.obstacle is None)
+    open_ = {queue: queue in world.queues and not books.stopped_by(queue) for queue, _, _ in alike}
     sums: dict[str, dict[str, int]] = {}
-    closed = {gang.queue for gang in world.waiting if gang.queue not in world.queues or books.stopped_by(gang.queue)}
-    for gang in world.waiting:
-        if gang.obstacle is None and gang.queue not in closed:
-            into = sums.setdefault(gang.queue, {})
-            for batch in (*gang.minimum, *gang.extra):
-                for resource, count in batch.shape.request:
-                    into[resource] = into.get(resource, 0) + count * batch.count
+    for (queue, minimum, extra), times in alike.items():
+        if open_[queue]:
+            into = sums.setdefault(queue, {})
+            for resource, count in amounts_of((*minimum, *extra)).items():
+                into[resource] = into.get(resource, 0) + count * times
     return sums
