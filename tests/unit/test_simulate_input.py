@@ -15,7 +15,7 @@ from startgate.engine.simulate.documents import InputError, Source, documents
 from startgate.engine.simulate.manifests import Manifest, lives, read
 from startgate.engine.simulate.merge import difference, merge
 from startgate.engine.simulate.run import simulate
-from tests.unit.simulation import SIMULATE, job, node, pod, queue, story
+from tests.unit.simulation import SIMULATE, change, job, node, pod, queue, story
 
 
 def plain(text: str) -> list[Any]:
@@ -214,9 +214,13 @@ def test_lists_as_kubectl_and_the_api_server_write_them() -> None:
     assert read([Source("c.json", '{"apiVersion": "v1", "kind": "List", "items": null}')]).manifests == []
 
 
-def test_null_is_as_good_as_left_out() -> None:
+@pytest.mark.parametrize("version", [None, "7"])
+def test_null_is_as_good_as_left_out(version: str | None) -> None:
     bare = job("a")
-    bare["spec"]["template"]["metadata"] = {"creationTimestamp": None, "labels": None}
+    bare["metadata"]["resourceVersion"] = version
+    bare["metadata"]["ownerReferences"] = None
+    bare["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "startgate.dev/gang"}]
+    bare["spec"]["template"]["metadata"] = {"creationTimestamp": None, "labels": {"startgate.dev/queue": "q"}}
     bare["spec"]["template"]["spec"]["nodeName"] = None
     bare["status"] = None
     assert [each.event for each in story(node(), queue(), bare).told.events] == ["Released"]
@@ -240,6 +244,26 @@ VALUES = st.recursive(
 )
 EXAMPLES = [
     node(),
+    {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "n", "labels": {"a": "b"}},
+        "status": {"phase": "Active"},
+    },
+    merge(
+        node("stored"),
+        {"metadata": {"resourceVersion": "5"}, "spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
+    ),
+    merge(
+        job("stored"),
+        {
+            "metadata": {"resourceVersion": "5", "uid": "u"},
+            "status": {"succeeded": 0, "startTime": "2026-01-01T00:00:00Z"},
+        },
+    ),
+    merge(pod("stored", node="n1"), {"metadata": {"resourceVersion": "5", "uid": "v"}, "status": {"phase": "Running"}}),
+    change(job("a"), "7s", spec={"parallelism": 1}),
+    change(pod("a-0"), "8s", spec={"containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]}),
     queue(
         "q",
         parent="p",

@@ -32,6 +32,12 @@ def stored(raw: Mapping[str, Any]) -> bool:
     return bool(raw["metadata"].get("resourceVersion"))
 
 
+def whole(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A Job that has a spec and a template, be they empty."""
+    spec = raw.get("spec") or {}
+    return {**raw, "spec": {**spec, "template": spec.get("template") or {}}}
+
+
 def create_job(raw: dict[str, Any]) -> dict[str, Any]:
     """A new Job: labels and gate into its template; one with a deadline waits suspended (docs/reference/webhook.md)."""
     template = _template(raw)

@@ -48,7 +48,7 @@ class Jobs:
 
     def create(self, life: Life) -> None:
         """A Job appears."""
-        raw = merge({"spec": {"template": {}}}, life.raw)
+        raw = admission.whole(life.raw)
         old = admission.stored(raw)
         raw = raw if old else admission.create_job(raw)
         metadata = {"uid": f"{MADE_UP}{life.order}", "namespace": life.key.namespace, **raw["metadata"]}
@@ -86,7 +86,7 @@ class Jobs:
             patch = {**patch, "spec": {key: each for key, each in patch["spec"].items() if key != "template"}}
             self._stage.notes[f"{where}: the pod template of a Job that isn't suspended can't be changed"] = None
         job.where, ran = where, self._mold(job).runs
-        self.rewrite(job, admission.update_job(job.raw, merge(job.raw, patch)))
+        self.rewrite(job, admission.update_job(job.raw, admission.whole(merge(job.raw, patch))))
         for actor in job.group.actors.values() if self._mold(job).runs != ran else ():
             self._stage.run_on(actor)
         if patch.get("status"):

@@ -143,7 +143,7 @@ def overlay(base: Iterable[Manifest], changes: Iterable[Manifest]) -> list[Manif
 
 def newest(manifests: Iterable[Manifest]) -> float:
     """Epoch seconds of the latest thing that is said to have happened; 0 where no time is named."""
-    return max((moment for each in manifests for moment in _moments(each.raw)), default=0.0)
+    return max((moment for each in manifests for moment in _happened(each.raw)), default=0.0)
 
 
 def decode(where: str, kind: str, raw: Mapping[str, Any]) -> Any:
@@ -277,9 +277,12 @@ def _check_texts(where: str, metadata: Mapping[str, Any]) -> None:
 
 def _decode(where: str, kind: Kind, raw: Mapping[str, Any]) -> Any:
     try:
-        made = msgspec.convert(without_nulls(raw), kind.type)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {_said(error)}") from None
+        made = msgspec.convert(raw, kind.type)
+    except msgspec.ValidationError:
+        try:
+            made = msgspec.convert(without_nulls(raw), kind.type)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{where}: {_said(error)}") from None
     for problem in kind.problems(made, raw):
         raise InputError(f"{where}: {problem}")
     return made
@@ -314,7 +317,7 @@ def _lives(same: list[Manifest]) -> Iterator[Life]:
         if current is None or (until is not None and until <= each.at):
             if current is not None:
                 yield current
-            now = without_nulls(each.raw)
+            now = each.raw if _reads_as_it_is(each) else without_nulls(each.raw)
             until = each.gone
             current = Life(each.key, each.where, each.order, each.at, now, each.gone, [])
         else:
@@ -336,6 +339,21 @@ def _check_uids(found: Iterable[Life]) -> None:
         uid = life.raw["metadata"].get("uid")
         if uid and life.key.kind in ("Job", "Pod") and (other := known.setdefault(uid, life)) is not life:
             raise InputError(f"{life.where}: metadata.uid: {uid[:80]} is that of another object too ({other.where})")
+
+
+def _reads_as_it_is(manifest: Manifest) -> bool:
+    """Whether nothing has to be taken out of it: dumps are long, and the API server writes few nulls."""
+    if not manifest.raw["metadata"].get("resourceVersion"):
+        return False
+    try:
+        msgspec.convert(manifest.raw, KINDS[manifest.key.kind].type)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _happened(raw: Mapping[str, Any]) -> Iterator[float]:
+    yield from _moments({"at": raw["metadata"].get("creationTimestamp"), "status": raw.get("status")})
 
 
 def _moments(value: Any) -> Iterator[float]:

@@ -31,8 +31,8 @@ from startgate.model.queue import Queue, QueueSpec
 from startgate.model.taints import Taint, tolerates
 
 EARLIER, HERE, AFTER, LATER = range(4)
-"""Ranks within an instant: who is gone makes way for who comes; who is gone as soon as it comes goes when all are there,
-with all that is its own; what pods do of themselves comes last."""
+"""Ranks within an instant: who is gone makes way for who comes; who is gone as soon as it comes goes when all are
+there, with all that is its own; what pods do of themselves comes last."""
 
 KINDS_IN_ORDER: Final = ("Namespace", "PriorityClass", "LimitRange", "Queue", "Node", "Job", "Gang", "Pod")
 """What is needed by others comes first, wherever it stands in the files."""
