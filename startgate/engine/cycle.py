@@ -214,6 +214,8 @@ class _Decision:
         claimant = (trial, gang.priority, gang.preempts)
         if claimant in self.barren:
             return False
+        if self.ground.parted and self.reclaim.by_right(gang, asks) and self._wait_ahead(gang, trial, asks):
+            return True  # what leaves already is enough
         found = self.reclaim.find(gang, asks)
         if found is None:
             self.barren.add(claimant)
@@ -342,7 +344,7 @@ class _Reasons:
             return explain.held(asks, self._protected.gang, "which has waited longer than patience allows")
         for hold in self._holds[: self.TRIED]:
             if not self._fits_beside(trial, asks, (hold,)):
-                return explain.held(asks, hold.gang, "for which others gave way")
+                return explain.held(asks, hold.gang, "for which others make room")
         last = (*self._holds, *((self._protected,) if self._protected else ()))[-1]
         return explain.held(asks, last.gang, "beside others for which room is held")
 

@@ -76,7 +76,9 @@ def held(asks: Amounts, gang: str, why: str) -> Verdict:
 
 def making_room(victims: Sequence[str], pods: int) -> Verdict:
     """Its turn has come, and others are on their way out for it."""
-    return Verdict(reason(Code.MAKING_ROOM, victims=_list(sorted(victims)), pods=_pods(pods, 0)))
+    return Verdict(
+        reason(Code.MAKING_ROOM, victims=_list(sorted(victims)), pods=_pods(pods, 0) if pods else "the slots")
+    )
 
 
 def no_room(room: Room, batches: Sequence[Batch]) -> Verdict:

@@ -131,6 +131,11 @@ class Ground:
                     self._ahead.room.free_up(holder.leaving)
         return self._ahead
 
+    @property
+    def parted(self) -> bool:
+        """Whether anything leaves, so that there are two views."""
+        return self.ahead is not self.now
+
     def _views(self) -> tuple[View, ...]:
         return (self.now,) if self._ahead in (None, self.now) else (self.now, self.ahead)
 

@@ -75,6 +75,10 @@ class Reclaim:
                 return self._settle(gang, asks, chosen)
         return None
 
+    def by_right(self, gang: Waiting, asks: Amounts) -> bool:
+        """Whether there is a rule by which others may have to give way for it."""
+        return next(self._ways(gang, asks), None) is not None
+
     def _ways(self, gang: Waiting, asks: Amounts) -> Iterator[frozenset[Rule]]:
         """The rules in the order in which they are tried."""
         shares = self._ground.shares
