@@ -248,7 +248,13 @@ def test_limit_ranges_fill_in_what_containers_leave_out() -> None:
     assert found.told.final.queues["q"].allocated["cpu"] == "5"
 
 
-def test_priority_goes_before_age_and_a_name_that_is_nowhere_counts_as_none() -> None:
+def test_a_priority_class_that_is_nowhere_counts_as_none_and_is_said() -> None:
+    found = story(node(), queue(), job("a", 2, spec={"template": template(priorityClassName="missing")}))
+    assert starts(found) == [(0, "a")]
+    assert found.notes == ("There is no PriorityClass missing in the files; it counts as priority 0.",)
+
+
+def test_priority_goes_before_age() -> None:
     high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100}
     urgent = job("urgent", at="10s", spec={"template": template(priorityClassName="high")})
     found = story(node(cpu="1"), queue(), high, job("first", runs="1m", spec=never()), job("old"), urgent, until=60)
@@ -290,6 +296,19 @@ def test_a_label_on_the_template_alone_is_enough() -> None:
     plain = job("a", 2, queue="")
     plain["spec"]["template"]["metadata"] = {"labels": {QUEUE: "q"}}
     assert starts(story(node(), queue(), plain)) == [(0, "a")]
+
+
+def test_a_queue_takes_only_namespaces_that_it_selects() -> None:
+    team = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a", "labels": {"team": "a"}}}
+    inside, outside = job("inside"), job("outside")
+    inside["metadata"]["namespace"] = "team-a"
+    found = story(node(), queue(namespaces={"matchLabels": {"team": "a"}}), team, inside, outside)
+    assert [(each.gang, each.event, each.reason) for each in found.told.events] == [
+        ("team-a/inside", "Released", "Running"),
+        ("default/outside", "Waiting", "NamespaceNotAdmitted"),
+    ]
+    by_name = queue(namespaces={"matchLabels": {"kubernetes.io/metadata.name": "team-a"}})
+    assert starts(story(node(), by_name, inside, outside)) == [(0, "team-a/inside")]
 
 
 def test_a_bare_labelled_pod_is_a_gang_of_its_own() -> None:
@@ -421,6 +440,24 @@ def test_an_admission_of_a_dump_goes_before_those_who_wait() -> None:
     )
     found = story(node(cpu="1"), queue(), dumped_job("a", "u1"), dumped_job("b", "u2"), admitted)
     assert starts(found) == [(0, "b")]
+
+
+def test_what_is_held_for_a_claimant_of_a_dump_stays_its_own() -> None:
+    victim = dumped_job("victim", "u1", suspend=True)
+    leaving = pod("victim-x", node="n1", queue="q")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "victim", "uid": "u1", "controller": True}
+    leaving["metadata"]["ownerReferences"] = [owner]
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+    for what in (victim, leaving):
+        metadata = what["metadata"]
+        assert isinstance(metadata, dict)
+        metadata["annotations"]["startgate.dev/parked"] = "Reclaimed"
+    pledge = {"id": "x", "at": "2026-01-01T00:00:00Z", "rule": "priority", "victims": ["default/job-victim"]}
+    claimant = dumped_gang("b", "u3", claim=pledge)
+    objects = [node(cpu="1"), queue(), victim, stored(leaving, "p1", status={"phase": "Running"})]
+    objects += [dumped_job("a", "u2"), dumped_job("b", "u3")]
+    assert starts(story(*objects, claimant)) == [(30, "b")]
+    assert starts(story(*objects)) == [(30, "a")]
 
 
 def test_a_gang_of_an_older_job_of_the_name_says_nothing() -> None:

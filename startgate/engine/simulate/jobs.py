@@ -374,6 +374,7 @@ class Jobs:
     def _mold(self, job: LiveJob) -> Mold:
         if job.mold is None:
             stage = self._stage
+            stage.check_class(job.spec.template.spec.priority_class_name)
             job.mold = mold(job.where, job.raw, stage.limits(job.group.namespace), stage.classes)
         return job.mold
 

@@ -185,6 +185,11 @@ class Stage:
         found = self._limits.get(namespace, {})
         return [item for name in sorted(found) for item in found[name]]
 
+    def check_class(self, name: str) -> None:
+        """Says it where a PriorityClass is named that isn't in the files: the API server would make no such pods."""
+        if name and name not in self.classes:
+            self.notes[f"There is no PriorityClass {name} in the files; it counts as priority 0."] = None
+
     # --- nodes --------------------------------------------------------------------------------------------------
 
     def _set_node(self, node: objects.Node) -> None:
@@ -224,6 +229,7 @@ class Stage:
         metadata["creationTimestamp"] = rfc3339(since)
         raw = {**raw, "metadata": metadata}
         if not stored(raw):
+            self.check_class((raw.get("spec") or {}).get("priorityClassName") or "")
             raw = create_pod(raw, self.limits(key.namespace), self.classes)
         actor = making.from_raw(life.where, raw, number)
         actor.document, actor.since, actor.stored = life.order, since, stored(raw)
