@@ -4,7 +4,7 @@ The controller's `gangs` and `state`, without what is only there because writes 
 decides is in engine.observe, engine.lifecycle and engine.roster alone; a queue's use is the sum of its gangs' charges.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -113,6 +113,8 @@ class Gangs:
         self._documents = documents
         self._patience = patience
         self.states: dict[str, State] = {}
+        self.lively: dict[str, State] = {}
+        """Those that haven't ended, or hold something still."""
         self.worn_out: dict[str, None] = {}
         """Gangs that were taken back so often that nothing else will come of them."""
         self._leftover: dict[str, tuple[str, Amounts]] = {}
@@ -171,7 +173,7 @@ class Gangs:
         """What the engine decides on."""
         holders = dict(self._left)
         claims: list[Claim] = []
-        for state in self.states.values():
+        for state in self.lively.values():
             claims += state.claims
             if state.holds:
                 holders[state.uid] = state.holds
@@ -180,7 +182,7 @@ class Gangs:
             queues=self._stage.queues,
             used=self._used,
             claims=tuple(claims),
-            waiting=tuple(self._asking(state, holders) for state in self.states.values() if state.asks is not None),
+            waiting=tuple(self._asking(state, holders) for state in self.lively.values() if state.asks is not None),
             holders=tuple(holders.values()),
             patience=self._patience,
             pending=roster.by_shape(self._stage.others()),
@@ -280,6 +282,10 @@ class Gangs:
             state.claims = roster.claims(member)
             state.asks = roster.waiting(member)
         state.holds = roster.holder(member, state.claims)
+        if facts.outcome and not state.holds:
+            self.lively.pop(state.uid, None)
+        else:
+            self.lively[state.uid] = state
         if state.asks is not None:
             overdue = state.came + self._patience
             if overdue > self._stage.timeline.epoch:
@@ -296,6 +302,7 @@ class Gangs:
 
     def _drop(self, uid: str) -> None:
         state = self.states.pop(uid, None)
+        self.lively.pop(uid, None)
         if state is not None:
             self._pay(state.charge, -1)
             if self._uids.get(state.key) == uid:
@@ -306,9 +313,6 @@ class Gangs:
             books = self._used.setdefault(charge[0], {})
             for resource, amount in charge[1].items():
                 books[resource] = books.get(resource, 0) + sign * amount
-
-    def __iter__(self) -> Iterator[State]:
-        return iter(self.states.values())
 
 
 def _owned(record: Gang, uid: str, facts: Facts) -> bool:

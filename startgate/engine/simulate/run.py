@@ -273,7 +273,7 @@ class Simulation:
 
     def _tell_waits(self) -> None:
         """Who waits at the end of a moment, the first time and when the reason is another one."""
-        for state in self.gangs:
+        for state in self.gangs.lively.values():
             if state.standing.phase not in WAITS:
                 continue
             why = state.reason
@@ -285,7 +285,7 @@ class Simulation:
         assert self.plan is not None
         if len(self.stage.actors) > MOST_EVENTS:
             raise InputError(f"there are more than {MOST_EVENTS:,} pods")
-        ends = ((state.name, _end(state)) for state in self.gangs)
+        ends = ((state.name, _end(state)) for state in self.gangs.states.values())
         final = report.Final(gangs=report.by_name(ends), queues=report.in_order(self.plan.queues))
         notes = list(self.stage.notes)
         if self._cut:
