@@ -52,7 +52,8 @@ class _Decision:
         self.drafts = Drafts(self.ground)
         self.admitted = Admitted(self.ground, self.drafts)
         self.admitted.run(world.claims)
-        self.victims = Victims(self.ground, world.holders)
+        busy = self.drafts.gangs()  # pods of theirs go right now; another decision may ask them to give way
+        self.victims = Victims(self.ground, (each for each in world.holders if each.gang not in busy))
         self.reclaim = Reclaim(self.ground, self.victims)
         self.patience = Patience(self.ground, world.holders, now, world.patience)
         self.holds: list[Hold] = []
@@ -248,6 +249,9 @@ class _Decision:
 
     def join(self) -> None:
         """Pods beyond the minimum, as many as fit: in fair order, first what their queues deserve, then beyond that."""
+        leaving = {evict.gang: Verdict(evict.reason) for evict in self.evictions}
+        self.drafts.stays += [(each.gang, leaving[each.gang]) for each in self.joining if each.gang in leaving]
+        self.joining = [each for each in self.joining if each.gang not in leaving]
         self.joining += [gang for gang in self.started.values() if some(gang.extra)]
         joined: dict[str, Counter[Shape]] = {gang.gang: Counter() for gang in self.joining}
         for bounded in (True, False):

@@ -61,6 +61,10 @@ class Drafts:
                 self._joining[gang] = draft
         return batches
 
+    def gangs(self) -> frozenset[str]:
+        """Of whom somebody goes."""
+        return frozenset(draft.gang for draft in self._drafts)
+
     def cancel(self, gang: str) -> None:
         """It doesn't start after all; what was taken for it has been given back."""
         self._drafts.remove(self._joining.pop(gang))
