@@ -30,6 +30,9 @@ BASIC: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
 
 NOWHERE: Final = np.iinfo(np.int64).max
 
+FEW: Final = 6
+"""So many nodes are looked for one by one; for more, all are put in order."""
+
 
 class _Stock:
     """For one shape: how many more pods of it each node takes, and which node comes first."""
@@ -140,12 +143,17 @@ class Room:
     def amounts_on(self, placements: Iterable[Placement]) -> Ints:
         """What these pods ask for by node, resources x slots; on nodes that aren't known, nothing."""
         sums = np.zeros_like(self._free)
+        where: dict[Shape, tuple[list[int], list[int]]] = {}
         for placement in placements:
-            rows, asked = self._costs(placement.shape)
+            slots, counts = where.setdefault(placement.shape, ([], []))
             for name, pods in placement.nodes:
                 slot = self.cluster.slots.get(name)
                 if slot is not None:
-                    sums[rows[:, 0], slot] += pods * asked[:, 0]
+                    slots.append(slot)
+                    counts.append(pods)
+        for shape, (slots, counts) in where.items():
+            rows, asked = self._costs(shape)
+            np.add.at(sums, (rows, np.array(slots, dtype=np.int64)), asked * np.array(counts, dtype=np.int64))
         return sums
 
     def matching(self, shape: Shape) -> Bools:
@@ -259,9 +267,8 @@ class Room:
     def _take(self, shape: Shape, pods: int) -> tuple[Ints, Ints]:
         """Room for so many pods, which is there: (slots, pods in each)."""
         stock = self._stock(shape)
-        if pods == 1:
-            slots = np.array([stock.key.argmin()])
-        else:
+        slots = self._first_few(stock, pods)
+        if slots is None:
             # Each node of the best `pods` takes one at least: no others need to be sorted.
             key = stock.key
             slots = np.argpartition(key, pods)[:pods] if pods < len(key) else np.arange(len(key))
@@ -273,6 +280,20 @@ class Room:
         counts[-1] -= int(up_to[last]) - pods
         self._add(shape, slots, -counts)
         return slots, counts
+
+    def _first_few(self, stock: _Stock, pods: int) -> Ints | None:
+        """The best nodes, one after the other, if few of them are enough: most gangs need no order of all nodes."""
+        chosen: list[int] = []
+        kept: list[int] = []
+        while pods > 0 and len(chosen) < FEW:
+            slot = int(stock.key.argmin())
+            chosen.append(slot)
+            kept.append(int(stock.key[slot]))
+            pods -= int(stock.fits[slot])
+            stock.key[slot] = NOWHERE
+        slots = np.array(chosen, dtype=np.int64)
+        stock.key[slots] = kept
+        return slots if pods <= 0 else None
 
     def _add(self, shape: Shape, slots: Ints, pods: Ints, *, ours: bool = True) -> None:
         """Gives room for so many pods back to each slot; negative: takes it. `ours`: of pods that are or were there."""

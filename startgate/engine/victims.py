@@ -27,6 +27,7 @@ class Victims:
         for holder in holders:
             if holder.takeable:
                 self._holders.setdefault(holder.queue, []).append(holder)
+        self._lowest = {queue: min(each.priority for each in held) for queue, held in self._holders.items()}
         self._piles: dict[str, list[Unit]] = {}
         self._fresh: dict[str, Unit] = {}
         self._started: list[Placement] = []
@@ -43,7 +44,7 @@ class Victims:
 
     def lowest(self, queue: str) -> int | None:
         """The lowest priority of what could be taken of this queue."""
-        return min((each.priority for each in self._holders.get(queue, ())), default=None)
+        return self._lowest.get(queue)
 
     def start(self, gang: Waiting, pods: tuple[Placement, ...]) -> None:
         """This gang starts in this decision; it may have to wait instead."""
