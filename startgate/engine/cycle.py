@@ -215,9 +215,12 @@ class _Decision:
         claimant = (trial, gang.priority, gang.preempts)
         if claimant in self.barren:
             return False
-        if self.ground.parted and self.reclaim.by_right(gang, asks) and self._wait_ahead(gang, trial, asks):
-            return True  # what leaves already is enough
-        found = self.reclaim.find(gang, asks)
+        found = None
+        if self.ground.parted and self.reclaim.by_right(gang, asks):
+            found = self.reclaim.find(gang, asks, fresh=True)
+            if found is None and self._wait_ahead(gang, trial, asks):
+                return True  # what leaves already is enough
+        found = found or self.reclaim.find(gang, asks)
         if found is None:
             self.barren.add(claimant)
             return False

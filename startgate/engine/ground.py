@@ -198,16 +198,19 @@ class Ground:
         self.hold(hold)
         return hold
 
-    def remove(self, units: Iterable[Unit]) -> None:
-        """Looking ahead, as if these had ended; their queues' shares are less for it."""
+    def remove(self, units: Iterable[Unit], *, now: bool = False) -> None:
+        """Looking ahead, as if these had ended (with `now`, as if they were gone already); their queues' shares are
+        less for it."""
         for unit in units:
-            self.ahead.remove(unit)
+            for view in self._views() if now else (self.ahead,):
+                view.remove(unit)
             self.shares.take(unit.holder.queue, negative(unit.charge))
 
-    def restore(self, units: Iterable[Unit]) -> None:
+    def restore(self, units: Iterable[Unit], *, now: bool = False) -> None:
         """They are there after all."""
         for unit in units:
-            self.ahead.restore(unit)
+            for view in self._views() if now else (self.ahead,):
+                view.restore(unit)
             self.shares.take(unit.holder.queue, unit.charge)
 
     def leave(self, units: Sequence[Unit]) -> None:

@@ -59,20 +59,23 @@ class Reclaim:
         self._ground = ground
         self._victims = victims
 
-    def find(self, gang: Waiting, asks: Amounts) -> Found | None:
+    def find(self, gang: Waiting, asks: Amounts, *, fresh: bool = False) -> Found | None:
         """Room for the gang's minimum from those who may have to give way; None, with nothing changed, if that is not
-        enough. Else they count as going, and the claimant's quota and room as taken (looking ahead)."""
+        enough. Else they count as going, and the claimant's quota and room as taken (looking ahead).
+
+        With `fresh`, room now, from those alone who would start in this decision.
+        """
         ways, room = list(self._ways(gang, asks)), self._ground.ahead.room
         if not ways or any(room.fits_cleared(shape) < count for shape, count in by_shape(gang.minimum).items()):
             return None
         for rules in ways:
-            search = _Search(self._ground, gang, asks, rules)
+            search = _Search(self._ground, gang, asks, rules, now=fresh)
             queues = frozenset(queue for queue in self._victims.queues() if search.opens(queue))
             if not queues or not self._victims.could_do(queues, gang.queue, gang.minimum, asks):
                 continue
-            chosen = search.run(self._victims.in_turn(queues))
+            chosen = search.run(self._victims.fresh(queues) if fresh else self._victims.in_turn(queues))
             if chosen:
-                return self._settle(gang, asks, chosen)
+                return self._settle(gang, asks, chosen, fresh=fresh)
         return None
 
     def by_right(self, gang: Waiting, asks: Amounts) -> bool:
@@ -95,9 +98,10 @@ class Reclaim:
             if lines:
                 yield frozenset({lines[-1], Rule.PRIORITY})
 
-    def _settle(self, gang: Waiting, asks: Amounts, chosen: "dict[Unit, _Case]") -> Found:
+    def _settle(self, gang: Waiting, asks: Amounts, chosen: "dict[Unit, _Case]", *, fresh: bool) -> Found:
         """They are off the ground for the proof, and stay so as one looks ahead: takes the claimant's room."""
-        self._ground.leave(list(chosen))
+        if not fresh:
+            self._ground.leave(list(chosen))
         self._victims.take(chosen)
         leaving = {unit: case for unit, case in chosen.items() if not unit.fresh}
         hold = None
@@ -133,8 +137,9 @@ class Reclaim:
 class _Search:
     """One try by some rules: takes one after another off until the claimant fits, then spares those who can stay."""
 
-    def __init__(self, ground: Ground, gang: Waiting, asks: Amounts, rules: frozenset[Rule]) -> None:
+    def __init__(self, ground: Ground, gang: Waiting, asks: Amounts, rules: frozenset[Rule], *, now: bool) -> None:
         self._ground = ground
+        self._now = now
         self._gang = gang
         self._asks = asks
         self._rules = rules
@@ -167,7 +172,7 @@ class _Search:
             case = self._case(unit)
             if case is None:
                 continue
-            self._ground.remove((unit,))
+            self._ground.remove((unit,), now=self._now)
             self._over.clear()
             self._taken[unit] = case
             if len(self._taken) >= check_at:
@@ -178,21 +183,22 @@ class _Search:
         if self._taken and self._fits():
             self._spare(list(self._taken))
             return self._taken
-        self._ground.restore(self._taken)
+        self._ground.restore(self._taken, now=self._now)
         return {}
 
     def _fits(self) -> bool:
-        return self._ground.ahead.fits(self._gang.queue, self._gang.minimum, self._asks)
+        view = self._ground.now if self._now else self._ground.ahead
+        return view.fits(self._gang.queue, self._gang.minimum, self._asks)
 
     def _spare(self, units: list[Unit]) -> None:
         """Puts back all that needn't go, those first who would go last. With fewer gone it never fits better, so
         what is needed once stays needed."""
-        self._ground.restore(units)
+        self._ground.restore(units, now=self._now)
         if self._fits():
             for unit in units:
                 del self._taken[unit]
             return
-        self._ground.remove(units)
+        self._ground.remove(units, now=self._now)
         if len(units) > 1:
             middle = len(units) // 2
             self._spare(units[middle:])

@@ -64,12 +64,17 @@ class Victims:
             else:
                 self._gone.add((unit.holder.gang, unit.surplus))
 
+    def fresh(self, queues: Iterable[str]) -> Iterator[Unit]:
+        """Who starts only in this decision, of these queues."""
+        wanted = set(queues)
+        units = [unit for unit in self._fresh.values() if unit.holder.queue in wanted]
+        yield from sorted(units, key=attrgetter("turn"))
+
     def in_turn(self, queues: Iterable[str]) -> Iterator[Unit]:
         """What these queues could give, in the order in which it would go."""
         wanted = set(queues)
-        fresh = sorted((unit for unit in self._fresh.values() if unit.holder.queue in wanted), key=attrgetter("turn"))
+        yield from self.fresh(wanted)
         piles = [self._pile(queue) for queue in self._holders if queue in wanted]
-        yield from fresh
         for unit in heapq.merge(*piles, key=attrgetter("turn")):
             if not self._is_gone(unit):
                 yield unit
