@@ -15,8 +15,8 @@ INTERRUPTED: Final = 130
 
 EXIT_CODES: Final = (
     "Exit codes: 0 an answer was given (also an empty list); 1 what was asked for isn't there; 2 the command line is "
-    "wrong, or a file that it names makes no sense; 3 the cluster gives no answer (kubeconfig, network, credentials, rights, or Startgate isn't installed "
-    "there); 130 interrupted."
+    "wrong, or a file that it names makes no sense; 3 the cluster gives no answer (kubeconfig, network, credentials, "
+    "rights, or Startgate isn't installed there); 130 interrupted."
 )
 
 

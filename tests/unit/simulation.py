@@ -1,7 +1,5 @@
 """For the tests of `kubectl gang simulate`: manifests in a few words, and the story that they make."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +19,7 @@ def node(name: str = "n1", cpu: str = "8", **times: str) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "annotations": annotations(times)},
+        "metadata": {"name": name, "annotations": noted(times)},
         "status": {"allocatable": {"cpu": cpu}},
     }
 
@@ -30,7 +28,7 @@ def queue(name: str = "q", *, at: str = "0s", **spec: Any) -> Object:
     return {
         "apiVersion": "startgate.dev/v1alpha1",
         "kind": "Queue",
-        "metadata": {"name": name, "annotations": annotations({"at": at})},
+        "metadata": {"name": name, "annotations": noted({"at": at})},
         "spec": spec,
     }
 
@@ -42,7 +40,7 @@ def job(
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": {QUEUE: queue} if queue else {}, "annotations": annotations(times)},
+        "metadata": {"name": name, "labels": {QUEUE: queue} if queue else {}, "annotations": noted(times)},
         "spec": {"parallelism": pods, "completions": pods, "template": template(cpu), **(spec or {})},
     }
 
@@ -54,11 +52,11 @@ def template(cpu: str = "1", **more: Any) -> Object:
 def pod(name: str, cpu: str = "1", *, node: str = "", queue: str = "", **times: str) -> Object:
     spec = template(cpu)["spec"] | ({"nodeName": node} if node else {})
     labels = {QUEUE: queue} if queue else {}
-    metadata = {"name": name, "labels": labels, "annotations": annotations(times)}
+    metadata = {"name": name, "labels": labels, "annotations": noted(times)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def annotations(times: Mapping[str, str]) -> dict[str, str]:
+def noted(times: Mapping[str, str]) -> dict[str, str]:
     return {SIMULATE + key: value for key, value in times.items()}
 
 
