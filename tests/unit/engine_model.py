@@ -30,6 +30,7 @@ from startgate.engine.world import (
 from startgate.model import objects
 from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
+from startgate.model.reasons import Reason
 from startgate.model.resources import add, amounts, scale
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class Gang(msgspec.Struct, kw_only=True):
     extra: tuple[Batch, ...] = ()
     preempts: bool = True
     lasts: float = NEVER
+    obstacle: Reason | None = None
     takeable: bool = True
     harmless: bool = False
     """Pods beyond its minimum may go alone."""
@@ -135,6 +137,7 @@ class Gang(msgspec.Struct, kw_only=True):
             extra=extra,
             preempts=self.preempts,
             lasts=self.lasts,
+            obstacle=None if self.started else self.obstacle,
             victims=self.victims,
         )
 

@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from startgate.engine.cycle import decide
 from startgate.engine.world import Batch, ClaimKind, Evict, Plan, Rule, Stay
+from startgate.model.pods import Shape
 from startgate.model.reasons import Code, Reason
-from startgate.model.resources import add, scale
+from startgate.model.resources import add, scale, subtract
 from tests.unit.engine_model import Gang, Model, asks_of, batches_of, counted, pods_of, summed
 from tests.unit.reference import Fairness, Formulas, Place
 from tests.unit.worlds import node
 
+WHOLE = 1_000_000
 QUOTA = frozenset({Code.QUEUE_CAPABILITY, Code.PARENT_CAPABILITY, Code.GUARANTEE_KEPT, Code.CLUSTER_IN_USE})
 NODES = frozenset({Code.NO_ROOM, Code.FRAGMENTED, Code.NO_NODE_MATCHES, Code.NEVER_FITS})
 
@@ -90,7 +92,7 @@ class Judge:
                 )
 
     def no_node_gives_more_than_it_has(self) -> None:
-        left = {name: self.model.free(name) for name in self.model.nodes}
+        left = self.left = {name: self.model.free(name) for name in self.model.nodes}
         for go in self.plan.go:
             for placement in go.placements:
                 for name, count in placement.nodes:
@@ -103,16 +105,16 @@ class Judge:
     def evictions_are_just(self) -> None:
         """In the order of the plan, each by the rule that it names, whoever else goes or gives way."""
         going = {name: asks_of(pod for gang in self._of(name) for pod in gang.leaving) for name in self.model.queues}
-        asks = {
-            name: add(*(summed((*self.asking[gang.key].minimum, *self.asking[gang.key].extra)) for gang in gangs))
-            for name in self.model.queues
-            if not self._stopped(name) and (gangs := [gang for gang in self._of(name) if gang.key in self.asking])
-        }
+        asks = {name: add(*(self._wants(gang) for gang in self._of(name))) for name in self.model.queues}
         lines = Fairness(self.books(), going, asks)
-        came = [(self.gangs[go.gang].queue, batches_of(pods_of(go))) for go in self.plan.go if go.kind is None]
+        came = [
+            (self.gangs[go.gang].queue, batches_of(pods_of(go)))
+            for go in self.plan.go
+            if go.kind in (None, ClaimKind.REPLACE)
+        ]
         went = {go.gang for go in self.plan.go}
         claimants: list[str] = []
-        gone: dict[str, set[str]] = {}
+        gone: Counter[str] = Counter()
         for evict, following in zip_longest(self.plan.evict, self.plan.evict[1:]):
             victim, claimant = self.gangs[evict.gang], self.gangs[evict.claimant]
             assert victim.takeable and victim.started and not victim.gathering
@@ -124,19 +126,32 @@ class Judge:
                 assert claimant.preempts
             else:
                 self._is_reclaimed_by_right(evict, lines, came)
-            pods = victim.surplus()[: evict.pods] if evict.pods else victim.there
-            assert not evict.pods or len(pods) == evict.pods
-            leave = [pod for pod in pods if pod.uid not in gone.setdefault(evict.gang, set())]
-            assert leave
-            gone[evict.gang] |= {pod.uid for pod in leave}
-            lines.quota.take(victim.queue, scale(asks_of(leave), -1))
+            lines.quota.take(victim.queue, scale(self._frees(evict, victim, gone), -1))
             if following is None or following.claimant != evict.claimant:
                 claimants.append(evict.claimant)
                 lines.quota.take(claimant.queue, summed(claimant.minimum))
         assert len(set(claimants)) == len(claimants)
 
+    def _frees(self, evict: Evict, victim: Gang, gone: Counter[str]) -> dict[str, int]:
+        """What the victim's queue is charged less for it; `gone`: how many of its surplus went before, by gang."""
+        before, surplus = gone[victim.key], victim.surplus()
+        gone[victim.key] = evict.pods or WHOLE
+        assert before < gone[victim.key] and evict.pods <= len(surplus)
+        holder = victim.holder()
+        assert holder is not None
+        if evict.pods:
+            return asks_of(surplus[before : evict.pods])
+        return subtract(holder.charge, asks_of(surplus[:before]))
+
     def _of(self, queue: str) -> list[Gang]:
         return [gang for gang in self.gangs.values() if gang.queue == queue]
+
+    def _wants(self, gang: Gang) -> dict[str, int]:
+        """What it asks for that makes others deserve less: to start, to be joined, in place of a pod that leaves."""
+        replaced = [claim.batches for claim in gang.claims() if claim.kind is ClaimKind.REPLACE]
+        asks = self.asking.get(gang.key)
+        tried = asks is not None and asks.obstacle is None and not self._stopped(gang.queue)
+        return add(*map(summed, replaced), summed((*asks.minimum, *asks.extra)) if asks and tried else {})
 
     def _stopped(self, queue: str) -> bool:
         above = self.model.queues[queue].parent
@@ -160,6 +175,35 @@ class Judge:
         more = add(*(summed(batches) for queue, batches in came if theirs in lines.path(queue)))
         assert any(lines.use(theirs, each) + more.get(each, 0) > line(theirs, each) for each in claimed)
 
+    def who_stays_has_cause(self) -> None:
+        """What is said of other gangs is so; and who is said to have no nodes has none, each pod counted."""
+        told = {evict.claimant for evict in self.plan.evict}
+        for key, stay in self.stays.items():
+            gang, code = self.gangs[key], stay.reason.code
+            if code is Code.MAKING_ROOM:
+                assert key in told or gang.victims
+            elif code is Code.OTHERS_FIRST:
+                first = self.gangs[str(dict(stay.reason.facts)["gang"])]
+                overdue = self.model.now - first.since >= self.model.patience
+                assert first.key in self.stays and first is not gang
+                assert overdue or first.key in told or any(each.leaving for each in self.gangs.values())
+            elif code in (Code.NO_ROOM, Code.FRAGMENTED) and self._is_plain(gang):
+                assert self._places(gang.minimum[0].shape) < gang.minimum[0].count
+            if gang.obstacle is not None and not gang.started:
+                assert stay.reason == gang.obstacle
+
+    def _is_plain(self, gang: Gang) -> bool:
+        """Whether each pod counts for itself: one kind, and no room that pods without a node have on paper."""
+        return not gang.started and len(gang.minimum) == 1 and not any(each.claims() for each in self.gangs.values())
+
+    def _places(self, shape: Shape) -> int:
+        """How many such pods the nodes have room for after the plan."""
+        return sum(
+            min(self.left[name].get(each, 0) // count for each, count in shape.amounts.items())
+            for name in self.model.nodes
+            if self.model.takes(name, shape)
+        )
+
     def judge(self) -> None:
         self.all_or_none()
         self.everybody_is_answered_once()
@@ -167,6 +211,7 @@ class Judge:
         self.no_floor_is_taken()
         self.no_node_gives_more_than_it_has()
         self.evictions_are_just()
+        self.who_stays_has_cause()
 
 
 def _branches(lines: Fairness, one: str, other: str) -> tuple[Place, Place]:
@@ -232,7 +277,8 @@ def reasons_are_true(model: Model, plan: Plan) -> None:
     seen: set[Code] = set()
     for stay in plan.stay:
         gang = model.gangs[stay.gang]
-        if gang.started or gang.pods or stay.reason.code in seen:
+        mixed = len(gang.minimum) > 1 and stay.reason.code in NODES  # where the engine may say no without need
+        if gang.started or gang.pods or mixed or stay.reason.code in seen:
             continue
         seen.add(stay.reason.code)
         alone = _alone(model, stay.gang)
@@ -246,3 +292,24 @@ def reasons_are_true(model: Model, plan: Plan) -> None:
             assert answer(twin, stay.gang) != _named(stay.reason), stay.reason.message
         elif stay.reason.code is Code.MAKING_ROOM:
             assert any(model.gangs[key].leaving for key in gang.victims), stay.reason.message
+
+
+def victims_are_needed(model: Model, plan: Plan) -> None:
+    """When they are gone the claimants start; with one of them still there, its claimant doesn't."""
+    claimants = {evict.claimant for evict in plan.evict}
+    assert claimants <= _who_goes_without(model, plan, plan.evict)
+    if len(claimants) == 1:
+        for i in range(len(plan.evict)):
+            others = (*plan.evict[:i], *plan.evict[i + 1 :])
+            assert not claimants & _who_goes_without(model, plan, others), plan.evict[i]
+
+
+def _who_goes_without(model: Model, plan: Plan, evicts: Sequence[Evict]) -> set[str]:
+    """Who goes when the plan is carried out with these victims alone, and all pods that leave are gone."""
+    twin = model.copy()
+    twin.apply(replace(plan, evict=tuple(evicts)))
+    for gang in twin.gangs.values():
+        twin.pods_gone(gang)
+    for evict in plan.evict:
+        twin.gangs[evict.claimant].victims = (evict.gang,)
+    return {go.gang for go in decide(twin.world(), twin.now).go}
