@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from startgate.engine.cluster import Cluster
 from startgate.engine.cycle import decide
 from startgate.engine.observe import amounts_of
-from startgate.engine.world import Batch, Holder, Placement, Rule, Waiting, World
+from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Rule, Waiting, World
 from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code
@@ -307,3 +307,19 @@ def test_pods_beyond_the_minimum_come_first_where_they_are_deserved() -> None:
     waiting = [gang(name, name, (1, ONE), extra=(Batch(ONE, 9),)) for name in ("a", "b")]
     plan = decide(world(cluster(node("n", cpu="8")), queues, waiting), 1.0)
     assert {each.gang.removeprefix("ns/"): each.count for each in plan.go} == {"a": 2, "b": 6}
+
+
+def test_a_pod_that_is_replaced_costs_nobody_his_place() -> None:
+    """By weight a deserves 5 of 16 and b 11. What leaves isn't use; were its replacement not asked for either, a would
+    deserve 4 while its replacement comes, be above that with it, and lose a gang to b."""
+    field = Field(cluster(node("n", cpu="16")), {"a": QueueSpec(), "b": QueueSpec()})
+    for i in range(4):
+        field.runs(f"a{i}", "a", ONE, {"n": 1}, since=float(i))
+    field.runs("a4", "a", ONE, {"n": 1}, since=4.0, leaves=True)
+    for i in range(5):
+        field.runs(f"b{i}", "b", shape(cpu=2), {"n": 1}, since=float(i))
+    slot = Claim(gang="ns/a4", queue="a", kind=ClaimKind.REPLACE, batches=(Batch(ONE, 1),), since=4.0)
+    asked = field.with_waiting(gang("b5", "b", (1, shape(cpu=2)), since=50.0))
+    plan = decide(replace(asked, claims=(slot,)), 100.0)
+    assert plan.evict == ()
+    assert plan.queues["a"].deserved["cpu"] == 5000
