@@ -11,7 +11,7 @@ in fair order, each whole or not at all; then pods beyond the minimum. What alwa
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from startgate.engine import explain
@@ -24,6 +24,7 @@ from startgate.engine.observe import amounts_of
 from startgate.engine.order import Turns
 from startgate.engine.patience import Patience
 from startgate.engine.reclaim import Reclaim
+from startgate.engine.verdicts import Verdicts
 from startgate.engine.victims import Victims
 from startgate.engine.world import Batch, Evict, Plan, QueueView, Stay, Waiting, World
 from startgate.model.pods import Shape
@@ -288,10 +289,10 @@ class _Decision:
         """What is decided, with what only the whole of it can tell: who is tight, and why the others stay."""
         go = self.drafts.finish((*self.admitted.adrift, *some(self.world.pending)), ONE_BY_ONE)
         views = self._views()
-        reasons = _Reasons(self.ground, self.patience, self.holds)
+        verdicts = Verdicts(self.ground, self.patience, self.holds)
         stay = []
         for gang, why in self.drafts.stays:
-            verdict = why if isinstance(why, Verdict) else reasons.of(why)
+            verdict = why if isinstance(why, Verdict) else verdicts.of(why)
             stay.append(Stay(gang=gang, reason=verdict.reason, shortage=verdict.shortage))
         return Plan(go=go, stay=tuple(stay), evict=tuple(self.evictions), queues=views)
 
@@ -316,52 +317,6 @@ class _Decision:
         if lifted is not None:
             self.patience.put_back(lifted)
         return views
-
-
-class _Reasons:
-    """Why gangs stay, once all is decided. What is held for others is lifted: if a gang fits then, that is why."""
-
-    TRIED = 8
-    """So many holds are looked at one by one, to say for whom it is held."""
-
-    def __init__(self, ground: Ground, patience: Patience, holds: Sequence[Hold]) -> None:
-        self._ground = ground
-        self._protected = patience.lift()
-        self._holds = holds
-        for hold in holds:
-            ground.lift(hold)
-        self._books = ground.now.books.closed()
-        self._known: dict[Trial, Verdict] = {}
-
-    def of(self, tried: Iterable[Trial]) -> Verdict:
-        """Why none of these could go: the first that may go some day, before those that never can."""
-        found = []
-        for trial in tried:
-            if trial not in self._known:
-                self._known[trial] = self._verdict(trial)
-            found.append(self._known[trial])
-        return next((each for each in found if not each.hopeless), found[0])
-
-    def _verdict(self, trial: Trial) -> Verdict:
-        ground, asks = self._ground, amounts_of(trial.batches)
-        nothing_held = self._protected is None and not self._holds
-        if nothing_held or not ground.now.fits(trial.queue, trial.batches, asks):
-            return explain.refused(self._books, ground.now.room, trial.queue, trial.batches)
-        if self._protected and not self._fits_beside(trial, asks, (self._protected,)):
-            return explain.held(asks, self._protected.gang, "which has waited longer than patience allows")
-        for hold in self._holds[: self.TRIED]:
-            if not self._fits_beside(trial, asks, (hold,)):
-                return explain.held(asks, hold.gang, "for which others make room")
-        last = (*self._holds, *((self._protected,) if self._protected else ()))[-1]
-        return explain.held(asks, last.gang, "beside others for which room is held")
-
-    def _fits_beside(self, trial: Trial, asks: Amounts, holds: Iterable[Hold]) -> bool:
-        for hold in holds:
-            self._ground.hold(hold)
-        fits = self._ground.now.fits(trial.queue, trial.batches, asks)
-        for hold in holds:
-            self._ground.lift(hold)
-        return fits
 
 
 def _turn(gang: Waiting) -> tuple[int, float, str]:

@@ -240,8 +240,10 @@ def _leaving(going: Iterable[Holder]) -> dict[str, Amounts]:
 
 
 def _asked(world: World, books: Books) -> dict[str, dict[str, int]]:
-    """By queue, what its waiting gangs ask for, those that quota and nodes alone keep; and its pods that replace others:
-    of those that they replace nothing counts, since they leave, so a restart would cost the queue what it deserves."""
+    """By queue, what its waiting gangs ask for (those that quota and nodes alone keep), and pods that replace others.
+
+    What they replace doesn't count, since it leaves; so a restart would cost the queue what it deserves.
+    """
     alike = Counter((gang.queue, gang.minimum, gang.extra) for gang in world.waiting if gang.obstacle is None)
     open_ = {queue: queue in world.queues and not books.stopped_by(queue) for queue, _, _ in alike}
     sums: dict[str, dict[str, int]] = {}
