@@ -23,6 +23,7 @@ from startgate.engine.cycle import decide
 from startgate.engine.lifecycle import Do
 from startgate.engine.world import Plan
 from startgate.model.gang import Phase
+from startgate.model.reasons import Code
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class Loop:
         first = {stay.gang: stay for stay in reversed(plan.stay)}
         for stay in first.values():
             state = self._gangs.named(stay.gang)
-            if not state.makes_room:
+            if not state.makes_room and stay.reason.code is not Code.MAKING_ROOM:
                 state.victims = ()  # all that gave way for it are gone, and it can't start: others have their turn
             if state.verdict != stay or state.refused:
                 # What was refused a while ago isn't why it waits now.

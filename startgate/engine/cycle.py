@@ -16,7 +16,7 @@ from typing import Final
 
 from startgate.engine import explain
 from startgate.engine.admitted import ONE_BY_ONE, Admitted
-from startgate.engine.draft import Drafts, Trial, count_of, some
+from startgate.engine.draft import Drafts, Trial, some
 from startgate.engine.explain import Verdict
 from startgate.engine.fair import NOTHING, Seat
 from startgate.engine.ground import Ground, Hold
@@ -29,7 +29,7 @@ from startgate.engine.victims import Victims
 from startgate.engine.world import Batch, Evict, Plan, QueueView, Stay, Waiting, World
 from startgate.model.pods import Shape
 from startgate.model.reasons import Code, reason
-from startgate.model.resources import Amounts, add, subtract
+from startgate.model.resources import PODS, Amounts, add, subtract
 
 CANCELS: Final = 2
 """So often a gang may have its start taken from it in one decision, by gangs that would reclaim its place."""
@@ -114,22 +114,23 @@ class _Decision:
 
     def hold_for_heirs(self) -> None:
         """Those for whom others were told to give way: they start if they can by now, else what is freed is held."""
-        going = {holder.gang: holder for holder in self.world.holders if holder.leaving}
+        going = [holder for holder in self.world.holders if holder.leaving_charge]
         heirs = [gang for gang in self.asking if gang.victims]
         for gang in heirs:
             asks, minimum = amounts_of(gang.minimum), some(gang.minimum)
             if self._admit(gang, minimum, asks):
                 self.asking.remove(gang)
                 continue
-            if not any(victim in going for victim in gang.victims):
-                continue
+            # Also where others than its victims are leaving still: it was proved that it fits once they are gone too,
+            # and a victim that is gone before them would be back at once, to be told to go again.
             placements = self.ground.place_ahead(gang.queue, minimum, asks)
             if placements is not None:
                 self.asking.remove(gang)
                 self._hold(Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements))
                 self._note_next(gang)
-                victims = [victim for victim in dict.fromkeys(gang.victims) if victim in going]
-                pods = sum(count_of(placement) for victim in victims for placement in going[victim].leaving)
+                leaving = [holder for holder in going if holder.gang in gang.victims]
+                pods = sum(holder.leaving_charge.get(PODS, 0) for holder in leaving or going)
+                victims = {holder.gang for holder in leaving} or set(gang.victims)
                 self.drafts.stays.append((gang.gang, explain.making_room(victims, pods)))
         self.turns = Turns(self.ground.shares, self.asking)
 

@@ -74,7 +74,7 @@ def held(asks: Amounts, gang: str, why: str) -> Verdict:
     return Verdict(reason(Code.OTHERS_FIRST, asks=show(asks), gang=gang, why=why))
 
 
-def making_room(victims: Sequence[str], pods: int) -> Verdict:
+def making_room(victims: Iterable[str], pods: int) -> Verdict:
     """Its turn has come, and others are on their way out for it."""
     return Verdict(
         reason(Code.MAKING_ROOM, victims=_list(sorted(victims)), pods=_pods(pods, 0) if pods else "the slots")

@@ -80,8 +80,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     lasts: float = NEVER
     """Seconds after which it is sure to have ended if it starts now (its deadline)."""
     victims: tuple[str, ...] = ()
-    """Gangs that were told to give way for it. As long as pods of theirs are leaving, what they free is held for it;
-    when all are gone it comes before others, until it has started or couldn't."""
+    """Gangs that were told to give way for it. As long as pods are leaving, theirs or others', that it needs gone, what
+    they free is held for it; when all are gone it comes before others, until it has started or couldn't."""
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):

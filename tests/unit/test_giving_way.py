@@ -97,7 +97,7 @@ def test_the_youngest_of_the_queue_above_its_share_gives_way_and_says_to_whom_an
     )
     assert plan.evict[0].numbers["victim a"] == "nvidia.com/gpu=16/8 pods=16/220"
     assert stay_of(plan, "b0").reason.message == (
-        "its turn has come: ns/a3 gave way, and it starts when 4 pods of theirs are gone; what they free is held for it"
+        "its turn has come: ns/a3 gave way, and it starts when 4 pods on their way out are gone; what they free is held for it"
     )
 
 

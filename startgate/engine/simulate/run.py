@@ -168,7 +168,7 @@ class Simulation:
         for gang, stay in first.items():
             state = self.gangs.named(gang)
             state.verdict = stay
-            if not state.makes_room:
+            if not state.makes_room and stay.reason.code is not Code.MAKING_ROOM:
                 state.victims = ()
 
     def _carry_out(self, plan: Plan) -> bool:
