@@ -137,8 +137,11 @@ class Loop:
         first = {stay.gang: stay for stay in reversed(plan.stay)}
         for stay in first.values():
             state = self._gangs.named(stay.gang)
-            if not state.makes_room and stay.reason.code is not Code.MAKING_ROOM:
-                state.victims = ()  # all that gave way for it are gone, and it can't start: others have their turn
+            if state.victims and not state.makes_room and stay.reason.code is not Code.MAKING_ROOM:
+                # All that gave way for it are gone, and it can't start: others have their turn. The claim is taken off
+                # its Gang too, or the next leader would put it first once more, however long ago that was.
+                state.victims = ()
+                changed[state.uid] = state
             if state.verdict != stay or state.refused:
                 # What was refused a while ago isn't why it waits now.
                 state.verdict, state.refused = stay, None

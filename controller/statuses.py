@@ -126,8 +126,7 @@ def changes(gang: Gang, spec: GangSpec, status: GangStatus) -> dict[str, Any]:
     for part, old, new in (("spec", gang.spec, spec), ("status", gang.status, status)):
         if found := _difference(msgspec.to_builtins(old), msgspec.to_builtins(new)):
             patch[part] = found
-    # That nobody makes room for it any more isn't worth a write.
-    return {} if patch == {"status": {"claim": None}} else patch
+    return patch
 
 
 def urgent(patch: Mapping[str, Any]) -> bool:

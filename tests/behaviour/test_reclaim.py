@@ -266,3 +266,16 @@ async def test_killed_while_the_victims_are_leaving(field: Field) -> None:
     await field.phase("claimant", Phase.RUNNING)
     assert len(field.opened("quick")) == 2
     assert field.failures() == 0
+
+
+async def test_a_claim_of_which_nothing_comes_is_taken_off(field: Field) -> None:
+    """The claimant's queue gets a ceiling while others leave for it: they start again, and no claim stays on record."""
+    await field.nodes(1)
+    mine, theirs = await tenants(field, {"deserved": {"cpu": "4"}}, {"deserved": {"cpu": "0"}})
+    await field.run("victim", pods=4, queue=theirs, terminates="3s")
+    await field.submit("claimant", pods=4, queue=mine)
+    await field.waits("claimant", Code.MAKING_ROOM)
+    await field.change_queue(mine, deserved={"cpu": "2"}, capability={"cpu": "2"})
+    await field.waits("claimant", Code.NEVER_WITHIN_QUOTA)
+    await field.runs("victim", 4)
+    await field.until(lambda: not isinstance(field.sure("claimant").status.claim, Pledge), "the claim is gone")
