@@ -5,7 +5,7 @@ theirs; then the engine decides, as it does for the controller, and what it deci
 holds: pure and deterministic; nobody decides on half a moment; a simulation ends, and says so where it was cut short.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -179,7 +179,7 @@ class Simulation:
             self._go(state, go)
         evicted = False
         claims: dict[str, list[Evict]] = {}
-        for evict in plan.evict:
+        for evict in _each_alone(plan.evict):
             claims.setdefault(evict.claimant, []).append(evict)
         for claimant, evicts in claims.items():
             if all(self.gangs.can_take(evict) for evict in evicts):
@@ -296,6 +296,15 @@ class Simulation:
             ended=seconds(self.timeline.now if until is None or self._cut else until),
             gangs=self._courses,
         )
+
+
+def _each_alone(evicts: Iterable[Evict]) -> Iterator[Evict]:
+    """With the pods that go for this claimant alone: those that go for one before it are gone when its turn comes."""
+    told: dict[str, int] = {}
+    for evict in evicts:
+        before = told.get(evict.gang, 0)
+        told[evict.gang] = evict.pods
+        yield msgspec.structs.replace(evict, pods=evict.pods - before) if evict.pods else evict
 
 
 def _not_bound(state: State) -> Reason:
