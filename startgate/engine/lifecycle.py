@@ -81,6 +81,8 @@ def standing(
         return _at(Phase.FINISHED, reason(Code.FINISHED, outcome=facts.outcome))
     if facts.suspended_by and not facts.ready_template:
         return _at(_suspended_phase(facts), _suspended_reason(facts), Do.PREPARE)
+    if grant is not None and _outlived(facts, grant):
+        return _at(Phase.WAITING, _missing(facts), Do.FORGET)
     if facts.parked_as and not facts.suspended_by:
         return _at(Phase.WAITING, _missing(facts), Do.UNMARK)
     if grant is None:
@@ -141,6 +143,12 @@ def _without_grant(facts: Facts, pause: Reason | None) -> Standing:
     if facts.wanted == 0 or facts.members < facts.minimum:
         return _at(Phase.WAITING, _missing(facts))
     return _at(Phase.WAITING, pause, Do.NOTHING if pause else Do.DECIDE)
+
+
+def _outlived(facts: Facts, grant: Grant) -> bool:
+    """Whether the Job was suspended and resumed while nobody watched: its new pods were admitted by nobody. A resumed
+    Job starts anew (Kubernetes: "Suspending a Job", startTime)."""
+    return not grant.gathering and not facts.past and facts.started > grant.at
 
 
 def _gathering(facts: Facts, grant: Grant, now: float) -> Standing:

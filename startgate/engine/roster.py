@@ -75,7 +75,7 @@ def _claims(member: Member) -> Iterator[Claim]:
         else:
             yield from _claim(member, ClaimKind.GATHER, batches(here))
         return
-    if facts.suspended_by or member.leaves or member.standing.do is Do.PARK:
+    if facts.suspended_by or member.leaves or member.standing.do in (Do.PARK, Do.FORGET):
         return
     # A pod that leaves is charged until it is gone, and so is its slot: held twice, it would break the ceiling.
     paid = sum(not pod.gated for pod in facts.leaving)

@@ -169,3 +169,24 @@ async def test_a_running_gang_is_left_alone_by_a_restart(field: Field) -> None:
     await field.run("canary", pods=1, queue=queue)
     assert {pod.uid for pod in field.bound("a")} == running
     assert field.writes(about="a")[before:] == []
+
+
+async def test_suspended_and_resumed_by_its_user_while_the_controller_is_down(field: Field) -> None:
+    """Its pods are others than those that were admitted: they wait for their turn, behind a gang of higher priority."""
+    await field.nodes(1)
+    high = await field.priority("high", 10)
+    queue = await field.queue()
+    await field.run("low", pods=4, queue=queue)
+    await field.next_second()  # the Job's start is known to the second
+    await field.kill_controller()
+    await field.change_job("low", {"spec": {"suspend": True}})
+    await field.until(lambda: not field.pods("low"), "its pods are gone")
+    await field.change_job("low", {"spec": {"suspend": False}})
+    await field.until(lambda: len(field.gated("low")) == 4, "they are made anew")
+    await field.submit("high", pods=4, queue=queue, priorityClassName=high)
+    await field.until(lambda: len(field.gated("high")) == 4, "the other one waits too")
+    await field.start_controller()
+    await field.phase("high", Phase.RUNNING)
+    await field.waits("low", Code.CLUSTER_IN_USE)
+    assert len(field.opened("low")) == 4
+    assert field.failures() == 0

@@ -54,14 +54,26 @@ class Feed:
             **fields,
         )
 
-    def job(self, name: str, *, pods: int = 2, minimum: int = 0, uid: str = "", parked: str = "", **spec: Any) -> None:
+    def job(
+        self,
+        name: str,
+        *,
+        pods: int = 2,
+        minimum: int = 0,
+        uid: str = "",
+        parked: str = "",
+        started: float = NOW - 60,
+        **spec: Any,
+    ) -> None:
         annotations = {names.PARKED: parked} if parked else {}
         labels = {**Q, names.MIN_AVAILABLE: str(minimum)} if minimum else Q
         template = objects.PodTemplateSpec(metadata=objects.ObjectMeta(labels=Q), spec=one_cpu())
         made = objects.JobSpec(parallelism=pods, completions=pods, completion_mode="Indexed", template=template, **spec)
         self.cache.jobs.store.put(
             objects.Job(
-                metadata=self._meta(name, labels=labels, annotations=annotations, uid=uid or f"uid-{name}"), spec=made
+                metadata=self._meta(name, labels=labels, annotations=annotations, uid=uid or f"uid-{name}"),
+                spec=made,
+                status=objects.JobStatus(start_time=rfc3339(started)),
             )
         )
 

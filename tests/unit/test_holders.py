@@ -69,6 +69,18 @@ async def test_a_gang_that_is_being_parked_leaves_and_holds_no_slot(cache: Cache
     assert not held(world, "x").takeable
 
 
+async def test_a_gang_resumed_behind_our_back_holds_no_slot(cache: Cache) -> None:
+    """Its pods are not those that were admitted."""
+    feed = Feed(cache)
+    feed.job("x", started=NOW + 1)
+    feed.gang("x", slots=2)
+    feed.pod("x", 0)
+    feed.pod("x", 1)
+    world = feed.world()
+    assert claimed(world) == []
+    assert world.holders == ()
+
+
 async def test_pods_of_a_job_that_is_gone_leave(cache: Cache) -> None:
     """Nobody is made to give way for what is about to be free."""
     feed = Feed(cache)

@@ -82,6 +82,12 @@ GATHER = Grant(slots=4, at=NOW - 10, gathering=True)
         (facts(bound=4), GRANT, (Phase.RUNNING, Do.NOTHING, Code.RUNNING)),
         (facts(suspended_by="us", parked_as="NotBoundInTime"), GRANT, (Phase.PARKED, Do.FORGET, None)),
         (facts(suspended_by="user"), GRANT, (Phase.WAITING, Do.FORGET, Code.SUSPENDED)),
+        # Suspended and resumed meanwhile, so that its pods are others than those that were admitted.
+        (facts(gated=4, started=NOW - 5), GRANT, (Phase.WAITING, Do.FORGET, Code.PODS_MISSING)),
+        (facts(gated=4, started=NOW - 5, parked_as="Reclaimed"), GRANT, (Phase.WAITING, Do.FORGET, Code.PODS_MISSING)),
+        (facts(gated=4, started=NOW - 10), GRANT, (Phase.RELEASING, Do.NOTHING, Code.RELEASING)),
+        (facts(gated=3, bound=1, started=NOW - 5), GRANT, (Phase.RELEASING, Do.NOTHING, Code.RELEASING)),
+        (facts(gated=4, started=NOW - 5), GATHER, (Phase.GATHERING, Do.NOTHING, Code.GATHERING)),
         # Pods past the gate without a record: a gang of one, or a gate that somebody else opened.
         (facts(wanted=1, pending=1), None, (Phase.RELEASING, Do.ADOPT, Code.BINDING)),
         # The label came later.
