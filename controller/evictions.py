@@ -4,7 +4,8 @@ The protocol: an intent for each victim in the audit log; the pledge in the clai
 then one victim after the other. What always holds: no victim is touched before the pledge stands; a gang that goes
 whole goes by the patch that parks (no failure is counted), marked with whom it gave way to; pods that go alone do so
 after their slots, by the Eviction API; the first refusal stops the rest, and the next cycle decides anew. Killed at any
-point, what is left is understood from the objects: victims that weren't suspended yet run on.
+point, what is left is understood from the objects: victims that weren't suspended yet run on. Those that were refused
+last time are told first, so that nobody leaves again for a claimant that can't have the rest.
 """
 
 import uuid
@@ -18,7 +19,7 @@ from controller.cache import Cache
 from controller.gangs import Gangs
 from controller.news import News
 from controller.state import Flight, State
-from controller.under_way import ACTS, UnderWay, outcome_of
+from controller.under_way import ACTS, RETRY_SECONDS, UnderWay, outcome_of
 from controller.writes import ChangedError, Writes, all_of
 from startgate.audit.record import DONE, Decision, Record
 from startgate.engine.lifecycle import Do
@@ -28,6 +29,10 @@ from startgate.kube.errors import KubeError
 from startgate.model.gang import Admission, Pledge, Yielded
 from startgate.model.objects import rfc3339
 from startgate.model.reasons import Reason
+
+LONGEST_REST: Final = 600.0
+"""Seconds for which a gang is asked no more that something keeps from giving way (a budget, a policy): twice as long
+each time, since what others gave up beside it was for nothing, and they start again."""
 
 LONGEST_SENTENCE: Final = 1000
 """Characters kept of what a Job's annotation says."""
@@ -64,7 +69,8 @@ class Evictions:
             now = self._under_way.clock()
             free = all(state.flight is None and now >= state.retry_at for state in claimants)
             if free and all(self._gangs.can_take(evict) for evict in party):
-                self._begin(claimants, [(self._gangs.named(evict.gang), evict) for evict in party])
+                asked = [(self._gangs.named(evict.gang), evict) for evict in party]
+                self._begin(claimants, sorted(asked, key=lambda each: -each[0].balks))
 
     def _begin(self, claimants: list[State], asked: list[Asked]) -> None:
         at = rfc3339(self._under_way.clock())
@@ -117,9 +123,11 @@ class Evictions:
         except (KubeError, ChangedError) as error:
             if isinstance(error, KubeError):
                 self._under_way.say_refused(victim, error)
+                rest = min(LONGEST_REST, RETRY_SECONDS * 2 ** min(victim.balks, 16))
+                victim.balks, victim.spared_until = victim.balks + 1, self._under_way.clock() + rest
             self._settle({victim.uid: intents}, outcome_of(error))
             return False
-        victim.refused = None
+        victim.refused, victim.balks = None, 0
         self._settle({victim.uid: intents}, DONE)
         self._counted(evict.rule, victim.facts.queue)
         self._news.event(victim, str(evict.reason.code), evict.reason.message, "GiveWay")

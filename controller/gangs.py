@@ -245,7 +245,7 @@ class Gangs:
         self._mark_loss(state, now)
         if state.refused and now >= state.retry_at and state.standing.do is Do.NOTHING and not facts.gated:
             state.refused = None  # what it was refused was to give way: nothing more is to be done
-        times = (state.standing.deadline, _not_before(state), state.retry_at)
+        times = (state.standing.deadline, _not_before(state), state.retry_at, state.spared_until)
         state.recheck_at = min((each for each in times if each > now), default=0.0)
 
     def _mark_loss(self, state: State, now: float) -> None:
@@ -272,6 +272,7 @@ class Gangs:
             leaves=flight is not None and flight.leaves,
             going=flight.going if flight else frozenset(),
             rests=now < state.retry_at,
+            spared=now < state.spared_until,
             victims=state.victims,
         )
 

@@ -99,6 +99,10 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     retry_at: float = 0.0
     """Epoch seconds before which no gate is tried again, after a refusal."""
     refused: Reason | None = None
+    balks: int = 0
+    """How often in a row it was told to give way and something refused that."""
+    spared_until: float = 0.0
+    """Epoch seconds before which it isn't told again."""
     ended: bool = False
     """Whether its end is on record."""
 

@@ -39,6 +39,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """Pods (uids) that are being evicted right now."""
     rests: bool = False
     """After a refused write: it isn't tried again for a moment."""
+    spared: bool = False
+    """After something kept it from giving way: it isn't told again for a while."""
     victims: tuple[str, ...] = ()
     """Gangs that were told to give way for it, and aren't gone yet."""
 
@@ -187,7 +189,7 @@ def _is_free(member: Member) -> bool:
     """Whether something may be taken from it: it has started, and nothing else is to be done with it."""
     standing = member.standing
     started = standing.phase in (Phase.RUNNING, Phase.RELEASING) and standing.do is Do.NOTHING
-    return started and not (member.under_way or member.leaves or member.rests)
+    return started and not (member.under_way or member.leaves or member.rests or member.spared)
 
 
 def _surplus(member: Member) -> tuple[Placement, ...]:

@@ -279,3 +279,26 @@ async def test_a_claim_of_which_nothing_comes_is_taken_off(field: Field) -> None
     await field.waits("claimant", Code.NEVER_WITHIN_QUOTA)
     await field.runs("victim", 4)
     await field.until(lambda: not isinstance(field.sure("claimant").status.claim, Pledge), "the claim is gone")
+
+
+async def test_nobody_gives_way_again_and_again_for_what_another_is_kept_from(field: Field) -> None:
+    """The claimant needs two places, and an admission policy keeps one gang from leaving: the other one isn't told to
+    go each time that it is tried."""
+    await field.nodes(1)
+    mine, theirs = await tenants(field, {"deserved": {"cpu": "4"}}, {"deserved": {"cpu": "0"}})
+    await field.run("kept", pods=2, queue=theirs)
+    await field.next_second()
+    await field.run("goes", pods=2, queue=theirs)
+    refuses = "object.metadata.name == 'kept' && has(object.spec.suspend) && object.spec.suspend"
+    policy = await field.policy("no-suspend", resource="jobs", group="batch", version="v1", refuses=refuses)
+    await field.submit("claimant", pods=4, queue=mine)
+
+    def refused() -> int:
+        return sum(write.code >= 400 and write.name == "kept" for write in field.writes(what="jobs"))
+
+    await field.until(lambda: refused() == 3, "it was tried three times")
+    await field.runs("goes", 2)
+    assert len(field.opened("goes")) == 4, "it gave way once"
+    await field.take_away(policy)
+    await field.phase("claimant", Phase.RUNNING)
+    assert field.failures() == 0

@@ -162,6 +162,27 @@ async def test_the_first_refusal_stops_the_rest(cache: Cache) -> None:
     assert takeable == {"n/job-x": False, "n/job-y": True}, "others may be asked meanwhile"
 
 
+async def test_who_was_refused_is_asked_first_the_next_time_and_ever_more_rarely(cache: Cache) -> None:
+    """Else x would leave again each time, for a claimant that can't have y's place."""
+    house = House(cache, refuses="suspend y")
+    await house.make_room(x=0, y=0)
+    assert house.writes.done == ["write job-c", "suspend x", "suspend y"]
+    rests = []
+    for _ in range(7):
+        y = house.feed.state("y")
+        rests.append(y.spared_until - NOW)
+        assert y.retry_at - NOW == 2, "all else that it needs is done as soon as ever"
+        y.retry_at = y.spared_until = 0.0
+        house.feed.running("x")
+        house.feed.running("y", pods=4, minimum=2, pod_failure_policy=ignores())
+        house.feed.world()
+        house.writes.done.clear()
+        await house.make_room(x=0, y=0)
+        assert house.writes.done[-1] == "suspend y"
+        assert "suspend x" not in house.writes.done
+    assert rests == [2, 4, 8, 16, 32, 64, 128]
+
+
 async def test_slots_go_before_the_pods_beyond_the_minimum(cache: Cache) -> None:
     house = House(cache)
     await house.make_room(y=2)
