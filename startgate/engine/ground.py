@@ -19,7 +19,7 @@ from startgate.engine.quota import Books
 from startgate.engine.tree import ROOT
 from startgate.engine.world import Batch, ClaimKind, Holder, Placement, World
 from startgate.model.pods import Shape
-from startgate.model.resources import Amounts, add
+from startgate.model.resources import Amounts, add, subtract
 
 UNPAID = frozenset({ClaimKind.BIND, ClaimKind.REPLACE})
 """Claims that nothing is held for: their pods are charged already, or somebody who leaves still pays for the slot."""
@@ -38,7 +38,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     """On nodes where, in part, others still are."""
     relief: Amounts = {}
     """What others have to free on those nodes first, and so in the cluster as a whole: the root isn't charged for it
-    a second time."""
+    a second time. What a guarantee covers it isn't charged for at all, so that relieves it of nothing."""
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -66,14 +66,35 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 class View:
     """Quota and room, one way of looking at them."""
 
-    __slots__ = ("books", "room")
+    __slots__ = ("_relieved", "books", "room")
 
     def __init__(self, books: Books, room: Room) -> None:
         self.books = books
         self.room = room
+        self._relieved: dict[str, Amounts] = {}
+        """By gang for which something is held: what the root was relieved of."""
 
     def copy(self) -> "View":
-        return View(self.books.copy(), self.room.copy())
+        twin = View(self.books.copy(), self.room.copy())
+        twin._relieved = dict(self._relieved)
+        return twin
+
+    def hold(self, hold: Hold) -> None:
+        """Keeps it."""
+        before = dict(self.books.root.inner)
+        self.books.take(hold.queue, hold.asks)
+        if hold.relief:
+            rise = subtract(self.books.root.inner, before)
+            relief = self._relieved[hold.gang] = {each: min(count, rise[each]) for each, count in hold.relief.items()}
+            self.books.take(ROOT, negative(relief))
+        self.room.keep(hold.placements)
+
+    def lift(self, hold: Hold) -> None:
+        """Undoes `hold`."""
+        if hold.relief:
+            self.books.take(ROOT, self._relieved.pop(hold.gang))
+        self.books.take(hold.queue, negative(hold.asks))
+        self.room.let_go(hold.placements)
 
     def place(self, queue: str, batches: Sequence[Batch], asks: Amounts) -> tuple[Placement, ...] | None:
         """Room for these pods, taken, if quota and nodes have it for all of them; else None, with nothing changed."""
@@ -174,16 +195,12 @@ class Ground:
     def hold(self, hold: Hold) -> None:
         """From now on nobody else gets it."""
         for view in self._views():
-            view.books.take(hold.queue, hold.asks)
-            view.books.take(ROOT, negative(hold.relief))
-            view.room.keep(hold.placements)
+            view.hold(hold)
 
     def lift(self, hold: Hold) -> None:
         """As if it weren't held."""
         for view in self._views():
-            view.books.take(ROOT, hold.relief)
-            view.books.take(hold.queue, negative(hold.asks))
-            view.room.let_go(hold.placements)
+            view.lift(hold)
 
     def keep_ahead(self, gang: str, queue: str, batches: Sequence[Batch], asks: Amounts) -> Hold | None:
         """Quota, and the nodes on which such pods will be once gangs end, are held; None where there are none."""

@@ -386,6 +386,27 @@ def test_a_higher_priority_takes_a_lower_gangs_place() -> None:
     assert starts(found) == [(0, "low"), (60, "high")]
 
 
+def test_who_gave_way_is_not_back_before_the_claimant_though_that_waits_for_others_too() -> None:
+    """The proof counts on what ends slowly by itself; the victim is gone long before."""
+    busy = job("busy", spec=never())
+    ending = job("ending", 1, "2", spec={"template": template("2", priority=1000)}, gone="10s", terminates="1m")
+    victim = job("victim")
+    claimant = job("claimant", at="20s", spec={"template": template("3", priority=10)})
+    found = story(node(cpu="4"), queue(), busy, ending, victim, claimant, until=100)
+    assert told(found, Happened.PREEMPTED) == [(20, "victim", "Preempted")]
+    assert [start for start in starts(found) if start[0]] == [(70, "claimant")]
+
+
+def test_what_is_kept_for_an_overdue_gang_gives_nobody_the_rest_of_its_guarantee() -> None:
+    """On its node others have to end first; its queue's guarantee is kept in full all the same."""
+    given = (queue("a", guarantee={"cpu": "4"}), queue("b", reclaimable=False))
+    here, there = job("here", 1, "2", queue="b", runs="1h"), job("there", 1, "3", queue="b", runs="2h")
+    overdue, late = job("overdue", 1, "4", queue="a", at="1m"), job("late", queue="b", at="20m")
+    found = story(node("n1", "4"), node("n2", "5"), *given, here, there, overdue, late)
+    assert starts(found) == [(0, "here"), (0, "there"), (3600, "overdue"), (3600, "late")]
+    assert events(found, "late")[0].reason == "GuaranteeKept"
+
+
 # --- dumps ------------------------------------------------------------------------------------------------------------
 
 
