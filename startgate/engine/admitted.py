@@ -2,7 +2,8 @@
 
 They come before any waiting gang, in turn. What always holds: nothing here is decided anew, except that a gang which
 has gathered goes through only below its ceilings, and a replacement only where quota has room for it and for the pod
-that still leaves.
+that still leaves. Where there is a choice of nodes, those stay free on which others give way to somebody: else what is
+held for that claimant would be gone, and the same gangs would have to give way again.
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ from startgate.engine.draft import Drafts, Trial, count_of, plain, some
 from startgate.engine.explain import Verdict
 from startgate.engine.ground import Ground, negative
 from startgate.engine.observe import amounts_of
-from startgate.engine.world import Batch, Claim, ClaimKind
+from startgate.engine.world import Batch, Claim, ClaimKind, Placement, Waiting
 from startgate.model.pods import Shape
 from startgate.model.resources import Amounts, add, subtract
 
@@ -31,9 +32,14 @@ class Admitted:
         """By queue: in the books, for pods that don't go now."""
         self.adrift: list[Batch] = []
         """Released pods without a place even on paper: they take the next room that comes up."""
+        self._spared: list[Placement] = []
+        """Where claimants will go for whom others give way."""
 
-    def run(self, claims: Iterable[Claim]) -> None:
-        """First what kube-scheduler has in hand already, then the others in turn."""
+    def run(self, claims: Iterable[Claim], claimants: Iterable[Waiting]) -> None:
+        """First what kube-scheduler has in hand already, then the others in turn.
+
+        `claimants`: those for whom others were told to give way.
+        """
         in_turn = sorted(claims, key=lambda each: (-each.priority, each.since, each.gang, each.kind.value))
         released: dict[Shape, int] = {}
         for claim in in_turn:
@@ -44,16 +50,42 @@ class Admitted:
             placed = count_of(self._ground.place_some(shape, count))
             if placed < count:
                 self.adrift.append(Batch(shape, count - placed))
+        in_turn = [claim for claim in in_turn if claim.kind is not ClaimKind.BIND]
+        if in_turn:
+            for gang in claimants:
+                self._spared += self._ground.foresee(some(gang.minimum))
         for claim in in_turn:
             if claim.kind is ClaimKind.REPLACE:
                 self._replace(claim)
-            elif claim.kind is not ClaimKind.BIND:
+            else:
                 self._place(claim)
+        self._spare_nothing()
+
+    def _spare_nothing(self) -> bool:
+        """Whether there was something that is free from now on."""
+        spared, self._spared = self._spared, []
+        self._ground.free_up(spared)
+        return bool(spared)
+
+    def _whole(self, batches: tuple[Batch, ...]) -> tuple[Placement, ...] | None:
+        placements = self._ground.place(batches)
+        if placements is None and self._spare_nothing():
+            placements = self._ground.place(batches)
+        return placements
+
+    def _some(self, batches: tuple[Batch, ...]) -> list[Placement]:
+        placed = [self._ground.place_some(batch.shape, batch.count) for batch in batches]
+        if sum(map(count_of, placed)) < sum(batch.count for batch in batches) and self._spare_nothing():
+            self._ground.free_up(placed)
+            placed = [self._ground.place_some(batch.shape, batch.count) for batch in batches]
+        return placed
 
     def _replace(self, claim: Claim) -> None:
         batches = some(claim.batches)
         asks = {"asks": plain(amounts_of(batches))}
         placements = self._drafts.extras(claim.queue, batches)
+        if not placements and self._spare_nothing():
+            placements = self._drafts.extras(claim.queue, batches)
         if not self._drafts.add(claim.gang, claim.kind, placements, asks):
             self._drafts.stays.append(
                 (claim.gang, tuple(Trial(claim.queue, (Batch(each.shape, 1),)) for each in batches[:1]))
@@ -65,13 +97,13 @@ class Admitted:
         gone: tuple[Batch, ...] = ()
         if claim.kind is ClaimKind.GATHER:
             verdict = self._above_a_ceiling(claim, batches)
-            placements = ground.place(batches) if verdict is None else None
+            placements = self._whole(batches) if verdict is None else None
             if placements is None:
                 self._drafts.stays.append((claim.gang, verdict or explain.no_room(ground.now.room, batches)))
             else:
                 gone = self._drafts.add(claim.gang, claim.kind, placements, {"asks": plain(asks)})
         else:
-            placed = [ground.place_some(batch.shape, batch.count) for batch in batches]
+            placed = self._some(batches)
             if claim.kind is ClaimKind.FOLLOW:
                 gone = self._drafts.add(claim.gang, claim.kind, placed, {"asks": plain(asks)})
                 if not gone:

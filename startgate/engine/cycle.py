@@ -52,7 +52,7 @@ class _Decision:
         self.ground = Ground(world)
         self.drafts = Drafts(self.ground)
         self.admitted = Admitted(self.ground, self.drafts)
-        self.admitted.run(world.claims)
+        self.admitted.run(world.claims, (gang for gang in sorted(world.waiting, key=_turn) if gang.victims))
         busy = self.drafts.gangs()  # pods of theirs go right now; another decision may ask them to give way
         self.victims = Victims(self.ground, (each for each in world.holders if each.gang not in busy))
         self.reclaim = Reclaim(self.ground, self.victims)

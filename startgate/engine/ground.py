@@ -179,6 +179,17 @@ class Ground:
         self._mirror(self.now, (placement,))
         return placement
 
+    def foresee(self, batches: Sequence[Batch]) -> tuple[Placement, ...]:
+        """Room for these pods once what leaves is gone, taken for a while; nothing where there isn't enough."""
+        placements = self.ahead.room.place(batches) or ()
+        self._mirror(self.ahead, placements)
+        return placements
+
+    def free_up(self, placements: Sequence[Placement]) -> None:
+        """Gives room back that was taken."""
+        for view in self._views():
+            view.room.free_up(placements)
+
     def place_ahead(self, queue: str, batches: Sequence[Batch], asks: Amounts) -> tuple[Placement, ...] | None:
         """Room for these pods, and quota, once what leaves is gone; both are taken. None where that isn't enough."""
         placements = self.ahead.place(queue, batches, asks)

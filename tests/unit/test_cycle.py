@@ -1,9 +1,10 @@
 """Decisions: who goes, in which order, who stays and with what sentence. Numbers of cases are those of cases.md."""
 
+import msgspec
 import pytest
 
 from startgate.engine.cycle import decide
-from startgate.engine.world import Batch, Claim, ClaimKind, Plan, Waiting
+from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Plan, Waiting
 from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code, reason
@@ -421,3 +422,26 @@ def test_a_bad_queue_stops_no_other() -> None:
     assert went(plan) == ["g"]
     assert codes(plan) == {"b": Code.NEVER_WITHIN_QUOTA}
     assert len(plan.queues["bad"].problems) == 2
+
+
+def test_who_was_admitted_goes_where_it_takes_no_claimants_place() -> None:
+    """Of two nodes it would take the fuller one, on which somebody still gives way to the claimant."""
+    nodes, two = cluster(node("n1", cpu="4"), node("n2", cpu="3")), shape(cpu=2)
+    nodes.add_pod("leaving", "n1", two, ours=True)
+    victim = Holder(
+        gang="ns/victim",
+        queue="q",
+        priority=0,
+        since=0.0,
+        charge={},
+        leaving=(Placement(two, (("n1", 1),)),),
+        leaving_charge=two.amounts,
+    )
+    claimant = gang("claimant", "q", (1, shape(cpu=4)), victims=("ns/victim",))
+    given = world(nodes, ANY, [claimant], used={"q": two.amounts}, claims=[claim(ClaimKind.GATHER, (1, two))])
+    plan = decide(msgspec.structs.replace(given, holders=(victim,)), 0)
+    assert go_of(plan, "claim").placements[0].nodes == (("n2", 1),)
+    assert stay_of(plan, "claimant").reason.code is Code.MAKING_ROOM
+    nodes.remove_node("n2")
+    plan = decide(msgspec.structs.replace(given, holders=(victim,)), 0)
+    assert go_of(plan, "claim").placements[0].nodes == (("n1", 1),), "it comes first where it has no choice"
