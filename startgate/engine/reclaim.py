@@ -14,7 +14,7 @@ Design: "Reclaim" and "Preemption in a queue". What always holds:
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from startgate.engine.fair import Seat
+from startgate.engine.fair import Seat, Share
 from startgate.engine.fit import by_shape
 from startgate.engine.ground import Ground, Hold, Unit
 from startgate.engine.victims import Victims
@@ -146,6 +146,9 @@ class _Search:
         self._line = next((rule for rule in (Rule.GUARANTEE, Rule.DESERVED) if rule in rules), None)
         self._pairs: dict[str, tuple[Seat, Seat, frozenset[str]]] = {}
         """By queue that may have to give: the branches, and the resources in which theirs is compared."""
+        self._after: dict[str, Share] = {}
+        """By queue: the share of the claimant's branch with the claimant in it, before anybody goes: who is taken of
+        that branch may be spared in the end."""
         self._over: dict[str, frozenset[str]] = {}
         """By queue: what `_gives` says, as long as nobody else is taken."""
         self._taken: dict[Unit, _Case] = {}
@@ -163,6 +166,7 @@ class _Search:
         if not shares.within(mine, self._asks, self._line) or not shares.above(theirs, claimed, self._line):
             return False
         self._pairs[queue] = (mine, theirs, claimed)
+        self._after[queue] = shares.share(mine, self._asks)
         return True
 
     def run(self, candidates: Iterator[Unit]) -> dict[Unit, _Case]:
@@ -216,7 +220,7 @@ class _Search:
         above = self._over[queue]
         if line is None or above.isdisjoint(unit.charge):
             return None
-        if self._falls_below(theirs, unit, above, line) and not (shares.share(mine, self._asks) < shares.share(theirs)):
+        if self._falls_below(theirs, unit, above, line) and not self._after[queue] < shares.share(theirs):
             return None
         return _Case(line, mine, theirs, tuple(sorted(above)), (dict(mine.use), dict(theirs.use)))
 

@@ -407,6 +407,19 @@ def test_what_is_kept_for_an_overdue_gang_gives_nobody_the_rest_of_its_guarantee
     assert events(found, "late")[0].reason == "GuaranteeKept"
 
 
+def test_who_is_spared_in_the_end_does_not_make_the_claimant_poorer_for_the_proof() -> None:
+    """All of b's one gang would have to go, and a has the greater share: by its gang on cpu, which would stay."""
+    gpus = {"template": {"spec": {"containers": [{"name": "m", "resources": {"requests": {"gpu": "1"}}}]}}}
+    large = node()
+    large["status"]["allocatable"]["gpu"] = "8"
+    given = (large, queue("a", deserved={"cpu": "0", "gpu": "4"}), queue("b", deserved={"gpu": "4"}))
+    claimant = job(
+        "claimant", 3, queue="a", at="1m", spec={"template": {"spec": {**gpus["template"]["spec"], "priority": 1}}}
+    )
+    found = story(*given, job("small", queue="a", at="5s"), job("big", 8, queue="b", spec=gpus), claimant, until=90)
+    assert starts(found) == [(0, "big"), (5, "small")]
+
+
 # --- dumps ------------------------------------------------------------------------------------------------------------
 
 
