@@ -61,12 +61,8 @@ def refused(books: Books, room: Room, queue: str, batches: Sequence[Batch]) -> V
         return no_room(room, batches)
     if now.level is not books.root:
         return _capability(books, queue, now, asks)
-    if any(asks[resource] > books.root.ceiling.get(resource, 0) for resource in now.left):
-        # More than there is at all: what kind of node is missing says more than the sum does.
-        found = _never_fits(room, by_shape(batches))
-        if found is not None:
-            return found
-    return _cluster(books, queue, now, asks)
+    # What could not go with every node empty doesn't wait for anybody to end.
+    return _never_fits(room, by_shape(batches)) or _cluster(books, queue, now, asks)
 
 
 def held(asks: Amounts, gang: str, why: str) -> Verdict:

@@ -420,6 +420,13 @@ def test_who_is_spared_in_the_end_does_not_make_the_claimant_poorer_for_the_proo
     assert starts(found) == [(0, "big"), (5, "small")]
 
 
+def test_a_gang_that_no_empty_cluster_could_take_does_not_wait_for_others_to_end() -> None:
+    """There is enough in sum, and some of it is in use."""
+    large = job("large", 2, "3", at="1m")
+    found = story(node("n1", "4"), node("n2", "2"), queue(), job("a", runs="5m"), large)
+    assert [each.reason for each in events(found, "large")] == ["NeverFits"]
+
+
 # --- dumps ------------------------------------------------------------------------------------------------------------
 
 
