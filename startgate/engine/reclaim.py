@@ -181,11 +181,11 @@ class _Search:
             self._taken[unit] = case
             if len(self._taken) >= check_at:
                 if self._fits():
-                    self._spare(list(self._taken))
+                    self._spare_all()
                     return self._taken
                 check_at *= 2
         if self._taken and self._fits():
-            self._spare(list(self._taken))
+            self._spare_all()
             return self._taken
         self._ground.restore(self._taken, now=self._now)
         return {}
@@ -193,6 +193,19 @@ class _Search:
     def _fits(self) -> bool:
         view = self._ground.now if self._now else self._ground.ahead
         return view.fits(self._gang.queue, self._gang.minimum, self._asks)
+
+    def _spare_all(self) -> None:
+        """Puts back all that needn't go. Pods beyond a minimum go in their order: those before one that is needed go too,
+        and all of them with their gang."""
+        cases = dict(self._taken)
+        self._spare(list(cases))
+        for unit, case in cases.items():
+            if not unit.surplus or unit in self._taken:
+                continue
+            after = [each for each in self._taken if each.holder is unit.holder]
+            if any(not each.surplus or each.surplus > unit.surplus for each in after):
+                self._ground.remove((unit,), now=self._now)
+                self._taken[unit] = case
 
     def _spare(self, units: list[Unit]) -> None:
         """Puts back all that needn't go, those first who would go last. With fewer gone it never fits better, so

@@ -97,7 +97,8 @@ def test_the_youngest_of_the_queue_above_its_share_gives_way_and_says_to_whom_an
     )
     assert plan.evict[0].numbers["victim a"] == "nvidia.com/gpu=16/8 pods=16/220"
     assert stay_of(plan, "b0").reason.message == (
-        "its turn has come: ns/a3 gave way, and it starts when 4 pods on their way out are gone; what they free is held for it"
+        "its turn has come: ns/a3 gave way, and it starts when 4 pods on their way out are gone; "
+        "what they free is held for it"
     )
 
 
@@ -323,3 +324,14 @@ def test_a_pod_that_is_replaced_costs_nobody_his_place() -> None:
     plan = decide(replace(asked, claims=(slot,)), 100.0)
     assert plan.evict == ()
     assert plan.queues["a"].deserved["cpu"] == 5000
+
+
+def test_pods_beyond_the_minimum_go_in_their_order_and_are_counted() -> None:
+    """Only m can take the claimant, and the pod there is the third to go: so three go, and that is what is said."""
+    field = Field(cluster(node("n", gpu="6"), node("m", gpu="2")), halves(a=4, b=4))
+    field.runs("elastic", "a", shape(gpu=1), {"n": 6, "m": 2}, surplus=["n", "n", "m"])
+    claimant = gang("b", "b", (1, shape(gpu=1, node_selector=(("kubernetes.io/hostname", "m"),))), since=50.0)
+    field.nodes.set_node(node("m", gpu="2", labels={"kubernetes.io/hostname": "m"}))
+    plan = decide(field.with_waiting(claimant), 100.0)
+    assert [(each.gang, each.pods) for each in plan.evict] == [("ns/elastic", 3)]
+    assert "3 pods on their way out" in stay_of(plan, "b").reason.message
