@@ -1,18 +1,24 @@
 """Asking the API server as somebody, and reading what it answers as it stands.
 
 Beside the `Field`, which sees the cluster as its admin: ordinary users with the rights that RBAC gives them, the
-sentence of a refusal, objects as they are stored, and the lines of our programs' audit logs. What always holds: rights
-that are given or taken here are in force when the call returns, and are as before when the context ends.
+sentence of a refusal, objects as they are stored, what `kubectl gang` prints, and the lines of our programs' audit
+logs. What always holds: rights that are given or taken here are in force when the call returns, and are as before when
+the context ends.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import sysconfig
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
+from localcluster import tools
 from localcluster.deploy import Program
 from startgate.audit.record import DECODER, Record
 from startgate.kube.client import Client
@@ -120,3 +126,19 @@ def records(program: Program, *, namespace: str = "", queue: str = "") -> list[R
     """The program's audit log, of all that have run under its name; a line that is no record fails."""
     found = [DECODER.decode(line) for line in program.audit.read_bytes().splitlines()]
     return [each for each in found if (not namespace or each.namespace == namespace) and (queue in ("", each.queue))]
+
+
+async def gang(kubeconfig: Path | None, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of `kubectl gang`; `simulate` needs no kubeconfig."""
+    process = await asyncio.create_subprocess_exec(
+        str(tools.kubectl()),
+        "gang",
+        *arguments,
+        *([f"--kubeconfig={kubeconfig}"] if kubeconfig else []),
+        env={"PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]), "HOME": "/nonexistent"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()

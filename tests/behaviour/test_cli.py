@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
-import sysconfig
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,28 +11,12 @@ from typing import Any
 
 import yaml
 
-from localcluster import tools
 from localcluster.deploy import kubectl
 from localcluster.nodes import GPU
 from startgate.model.gang import Phase
 from startgate.model.reasons import Code
+from tests.behaviour.asking import gang
 from tests.behaviour.kit import Field, eventually
-
-
-async def gang(kubeconfig: Path, *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of `kubectl gang`."""
-    process = await asyncio.create_subprocess_exec(
-        str(tools.kubectl()),
-        "gang",
-        *arguments,
-        f"--kubeconfig={kubeconfig}",
-        env={"PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]), "HOME": "/nonexistent"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
 
 
 async def ends(kubeconfig: Path, *arguments: str) -> int:
@@ -214,7 +195,7 @@ async def test_why_and_queues_while_a_gang_gives_way_and_after(field: Field) -> 
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == [
         f"Job claimant in namespace {field.namespace} is Waiting: MakingRoom",
-        f"  its turn has come: {young} gave way, and it starts when 4 pods of theirs are gone; "
+        f"  its turn has come: {young} gave way, and it starts when 4 pods on their way out are gone; "
         "what they free is held for it",
     ]
     assert re.search(rf"^Making room +{young}, from \S+ \(\d+s ago\) on, since it is within what its queue", out, re.M)
