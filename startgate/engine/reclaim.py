@@ -195,8 +195,8 @@ class _Search:
         return view.fits(self._gang.queue, self._gang.minimum, self._asks)
 
     def _spare_all(self) -> None:
-        """Puts back all that needn't go. Pods beyond a minimum go in their order: those before one that is needed go too,
-        and all of them with their gang."""
+        """Puts back all that needn't go. Pods beyond a minimum go in their order: those before one that is needed go
+        too, and all of them with their gang."""
         cases = dict(self._taken)
         self._spare(list(cases))
         for unit, case in cases.items():
