@@ -7,7 +7,7 @@ disruptions; a Job that has ended makes no more pods. Not followed: success poli
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -17,12 +17,10 @@ from startgate.engine.simulate.manifests import MICRO, Life
 from startgate.engine.simulate.merge import merge, without_nulls
 from startgate.engine.simulate.owners import MADE_UP, Group, LiveJob, Loss, created_at
 from startgate.engine.simulate.pods import Actor, Mold, from_mold, mold
+from startgate.engine.simulate.scene import Scene
 from startgate.model import objects
 from startgate.model.objects import Condition, JobStatus, OwnerReference, rfc3339, timestamp
 from startgate.model.pods import Pod, Shape
-
-if TYPE_CHECKING:
-    from startgate.engine.simulate.stage import Stage
 
 BACKOFF_LIMIT: Final = 6
 BACK_OFF: Final = (10 * MICRO, 600 * MICRO)
@@ -35,7 +33,7 @@ TRACKED: Final = "batch.kubernetes.io/job-tracking"
 class Jobs:
     """All Jobs, and the pods of all owners."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Scene) -> None:
         self._stage = stage
         self.groups: dict[str, Group] = {}
         """By the owner's uid."""
