@@ -15,19 +15,31 @@ import typer
 
 from startgate.cli import output
 from startgate.cli.failure import NOT_FOUND, USAGE, VerbError
+from startgate.engine.observe import COMPLETED
 from startgate.engine.simulate import compare as comparing
-from startgate.engine.simulate.compare import GAVE_WAY, Change, Comparison, GangChange, Sum
+from startgate.engine.simulate.compare import Change, Comparison, GangChange, Sum
 from startgate.engine.simulate.documents import InputError, Source
 from startgate.engine.simulate.manifests import MICRO, Manifest, overlay, read
-from startgate.engine.simulate.report import Event, Happened, Seconds, Story, clock
+from startgate.engine.simulate.report import Event, Happened, Seconds, Story, Taken, clock
 from startgate.engine.simulate.run import simulate
-from startgate.engine.world import PATIENCE
+from startgate.engine.world import PATIENCE, Rule
 from startgate.model.duration import DurationError, parse_seconds
+from startgate.model.reasons import Code, reason
 
 STDIN: Final = "-"
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 WIDTH: Final = 100
 """Columns that sentences are wrapped to."""
+
+BY: Final = {
+    Rule.GUARANTEE: "within its guarantee",
+    Rule.DESERVED: "within its deserved share",
+    Rule.PRIORITY: "of higher priority",
+}
+"""What a claimant is, by the rule for it."""
+
+COMPLETE: Final = reason(Code.FINISHED, outcome=COMPLETED).message
+"""What is said of a Job that has ended well."""
 
 NODES_NAMED: Final = 3
 """So many nodes are named in a line of the table; the rest are counted."""
@@ -140,9 +152,10 @@ def show(story: Story) -> None:
     told = story.told
     if told.events:
         rows: list[list[str]] = []
-        for event in told.events:
-            rows.append([clock(event.at), event.gang, event.event, str(len(event.pods) or "-"), _what(event)])
-            if event.event in GAVE_WAY:
+        for place, event in enumerate(told.events):
+            what = _what(event, story.taken.get(place))
+            rows.append([clock(event.at), event.gang, event.event, str(len(event.pods) or "-"), what])
+            if _needs_words(event):
                 rows += [[line] for line in _wrapped("", event.message, "    ")]
         output.table(["AT", "GANG", "EVENT", "PODS", "WHY, OR WHERE"], rows)
     else:
@@ -192,10 +205,20 @@ def _notes(notes: Sequence[str]) -> None:
         output.note(f"Note: {note}")
 
 
-def _what(event: Event) -> str:
+def _what(event: Event, taken: Taken | None) -> str:
+    """In a few words, none of which the name of the event says already."""
     if event.event is Happened.RELEASED:
         return _nodes(event.pods)
+    if taken:
+        return f"for {taken.claimant}, {BY[taken.rule]}"
+    if event.event is Happened.FINISHED:
+        return "completed" if event.message == COMPLETE else "failed"
     return event.reason
+
+
+def _needs_words(event: Event) -> bool:
+    """Whether nobody would understand it without its sentence."""
+    return event.event is Happened.TAKEN_BACK or (event.event is Happened.FINISHED and event.message != COMPLETE)
 
 
 def _nodes(pods: Mapping[str, str]) -> str:

@@ -158,6 +158,57 @@ def test_the_table_for_people(run: Run, tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 100
 
 
+THEIRS = queue("theirs", deserved={"cpu": "2"})
+
+
+@pytest.mark.parametrize(
+    ("queues", "said"),
+    [
+        (
+            [queue("mine"), change(queue("mine"), "30s", spec={"guarantee": {"cpu": "2"}}), THEIRS],
+            "Reclaimed 2 for default/claimant, within its guarantee",
+        ),
+        (
+            [queue("mine", deserved={"cpu": "2"}), THEIRS],
+            "Reclaimed 2 for default/claimant, within its deserved share",
+        ),
+        ([queue("mine")], "Preempted 2 for default/claimant, of higher priority"),
+    ],
+)
+def test_who_gives_way_says_for_whom_in_a_few_words(run: Run, tmp_path: Path, queues: list[Object], said: str) -> None:
+    theirs = queues[-1]["metadata"]["name"]
+    victims = [job("old", 2, queue=theirs), job("victim", 2, queue=theirs, at="10s")]
+    claimant = job("claimant", 2, queue="mine", at="1m")
+    claimant["spec"]["template"]["spec"]["priority"] = 10
+    path = write(tmp_path / "f.yaml", node(cpu="4"), *queues, *victims, claimant)
+    lines = run("-f", path).out.splitlines()
+    rows = [" ".join(line.split()) for line in lines]
+    after = rows.index(f"1m default/victim {said}") + 1
+    assert rows[after].startswith("1m default/claimant Released"), "a line each"
+    assert max(map(len, lines)) <= 100
+
+
+def test_who_ends_says_how(run: Run, tmp_path: Path) -> None:
+    late = job("late", runs="5m", spec={"activeDeadlineSeconds": 60})
+    lines = run("-f", write(tmp_path / "f.yaml", node(), queue(), job("well", runs="2m"), late)).out.splitlines()
+    assert [line.split() for line in lines if " Finished " in line] == [
+        ["1m", "default/late", "Finished", "-", "failed"],
+        ["2m", "default/well", "Finished", "-", "completed"],
+    ]
+    assert next(line.strip() for line in lines if line.startswith("    ")) == (
+        "the Job has ended: it failed (DeadlineExceeded: Job was active longer than specified deadline)"
+    )
+
+
+def test_who_is_taken_back_says_why(run: Run, tmp_path: Path) -> None:
+    gated = job("a", 2)
+    gated["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/other"}]
+    lines = run("-f", write(tmp_path / "f.yaml", node(), queue(), gated), "--until", "6m").out.splitlines()
+    (number,) = (number for number, line in enumerate(lines) if " TakenBack " in line)
+    assert lines[number].split() == ["5m", "default/a", "TakenBack", "-", "NotBoundInTime"]
+    assert lines[number + 1].startswith("    taken back whole: 0 of 2 pods were bound within ")
+
+
 def test_nothing_happens(run: Run, tmp_path: Path) -> None:
     ended = run("-f", write(tmp_path / "f.yaml", node(), queue()))
     assert ended.code == 0

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from startgate.engine.simulate.manifests import MICRO
-from startgate.engine.world import QueueView
+from startgate.engine.world import QueueView, Rule
 from startgate.model.quantity import format_amount
 from startgate.model.resources import Amounts
 
@@ -85,6 +85,14 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     came: Seconds
 
 
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """Who took the place of a gang that gave way."""
+
+    claimant: str
+    """Named as `Event.gang` is."""
+    rule: Rule
+
+
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     """A simulation that is over."""
 
@@ -94,6 +102,8 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     ended: Seconds
     """When it was left off."""
     gangs: Mapping[str, Course]
+    taken: Mapping[int, Taken]
+    """What stands in the sentences of those who give way, by the event's place in `told.events`."""
 
 
 def seconds(moment: int) -> Seconds:

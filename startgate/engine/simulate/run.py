@@ -19,7 +19,7 @@ from startgate.engine.simulate.documents import InputError
 from startgate.engine.simulate.gangs import MOST_TAKE_BACKS, Gangs, State
 from startgate.engine.simulate.manifests import Manifest, lives, newest
 from startgate.engine.simulate.owners import LiveJob, Loss
-from startgate.engine.simulate.report import Course, Event, GangEnd, Happened, Story, Told, clock, seconds
+from startgate.engine.simulate.report import Course, Event, GangEnd, Happened, Story, Taken, Told, clock, seconds
 from startgate.engine.simulate.stage import Stage
 from startgate.engine.simulate.timeline import Timeline
 from startgate.engine.world import PATIENCE, ClaimKind, Evict, Go, Plan, Rule
@@ -50,6 +50,7 @@ class Simulation:
         self.events: list[Event] = []
         self.plan: Plan | None = None
         self._courses: dict[str, Course] = {}
+        self._taken: dict[int, Taken] = {}
         self._done = 0
         self._cut = ""
         for life in lives(manifests):
@@ -224,7 +225,7 @@ class Simulation:
             if evict.pods:
                 self._shed(victim, evict, event)
                 continue
-            self._tell(victim, event, evict.reason, self._places(victim))
+            self._tell(victim, event, evict.reason, self._places(victim), evict)
             victim.said = None
             job = self.stage.jobs.groups[victim.uid].job
             assert job is not None and isinstance(evict.reason.code, Code)
@@ -234,7 +235,7 @@ class Simulation:
     def _shed(self, victim: State, evict: Evict, event: Happened) -> None:
         """Some pods beyond its minimum leave, and the slots with them."""
         pods = surplus_pods(victim.facts, evict.pods)
-        self._tell(victim, event, evict.reason, {pod.name: pod.node for pod in pods})
+        self._tell(victim, event, evict.reason, {pod.name: pod.node for pod in pods}, evict)
         held = victim.grant
         assert held is not None
         slots = min(held.slots, max(held.slots, victim.facts.past) - evict.pods)
@@ -250,7 +251,17 @@ class Simulation:
 
     # --- telling ------------------------------------------------------------------------------------------------
 
-    def _tell(self, state: State, event: Happened, why: Reason | None, pods: dict[str, str] | None = None) -> None:
+    def _tell(
+        self,
+        state: State,
+        event: Happened,
+        why: Reason | None,
+        pods: dict[str, str] | None = None,
+        evict: Evict | None = None,
+    ) -> None:
+        if evict:
+            claimant = self.gangs.named(evict.claimant).name
+            self._taken[len(self.events)] = Taken(claimant=claimant, rule=evict.rule)
         self.events.append(
             Event(
                 at=seconds(self.timeline.now),
@@ -295,6 +306,7 @@ class Simulation:
             notes=tuple(notes),
             ended=seconds(self.timeline.now if until is None or self._cut else until),
             gangs=self._courses,
+            taken=self._taken,
         )
 
 
