@@ -43,6 +43,9 @@ class QueueView(Document):
     next: str | None
     waiting: int
     running: int
+    total_waiting: int
+    total_running: int
+    """Those of all queues below it too, as the amounts are."""
 
 
 class Queues(Document):
@@ -57,7 +60,7 @@ async def read(target: connect.Target) -> Queues:
     async with connect.connected(target) as client:
         found = await client.list_all(QUEUES)
         stale = await leader.stale(client)
-    return Queues(queues=[_view(queue, depth) for queue, depth in in_order(found)], stale=stale)
+    return Queues(queues=views(found), stale=stale)
 
 
 def show(queues: Queues) -> None:
@@ -118,8 +121,8 @@ def _own(queue: QueueView) -> dict[str, str]:
     share = "-" if queue.share is None else f"{queue.share:.2f}"
     return {
         "queue": f"{'  ' * queue.depth}{queue.name}{' (stopped)' if queue.stopped else ''}",
-        "running": str(queue.running),
-        "waiting": str(queue.waiting),
+        "running": str(queue.total_running),
+        "waiting": str(queue.total_waiting),
         "share": "∞" if queue.share is None and queue.allocated else share,
         "next": queue.next or "",
     }
@@ -135,6 +138,21 @@ def _aside(queue: QueueView) -> list[list[str]]:
 
 def _indent(queue: QueueView) -> str:
     return "  " * (queue.depth + 1)
+
+
+def views(queues: list[Queue]) -> list[QueueView]:
+    """What is known of each, in order; each gang is counted once with every queue above it."""
+    found: list[QueueView] = []
+    above: list[QueueView] = []
+    for queue, depth in in_order(queues):
+        del above[depth:]
+        view = _view(queue, depth)
+        for each in above:
+            each.total_waiting += view.waiting
+            each.total_running += view.running
+        found.append(view)
+        above.append(view)
+    return found
 
 
 def in_order(queues: list[Queue]) -> list[tuple[Queue, int]]:
@@ -184,6 +202,8 @@ def _view(queue: Queue, depth: int) -> QueueView:
         next=status.next or None,
         waiting=status.waiting,
         running=status.running,
+        total_waiting=status.waiting,
+        total_running=status.running,
     )
 
 

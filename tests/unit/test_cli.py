@@ -449,7 +449,7 @@ def queue_of(name: str, said: dict[str, object] | None = None, **spec: object) -
 
 
 def seen(*found: Queue) -> queues.Queues:
-    return queues.Queues(queues=[queues._view(each, depth) for each, depth in queues.in_order([*found])], stale=None)
+    return queues.Queues(queues=queues.views([*found]), stale=None)
 
 
 def test_a_full_queue_has_a_headroom_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -476,8 +476,7 @@ TENANTS = seen(
             "share": "1.00",
             "next": "research/job-pretrain",
             "unlabelled": {GPU: 1, "cpu": "300m"},
-            "waiting": 3,
-            "running": 2,
+            "waiting": 1,
         },
         capability={GPU: 24},
     ),
@@ -488,7 +487,9 @@ TENANTS = seen(
         guarantee={GPU: 2},
         deserved={GPU: 8},
     ),
-    queue_of("research", {"allocated": {GPU: 8}, "deserved": {GPU: 16}, "share": "0.50"}, parent="tenants"),
+    queue_of(
+        "research", {"allocated": {GPU: 8}, "deserved": {GPU: 16}, "share": "0.50", "waiting": 2}, parent="tenants"
+    ),
 )
 
 
@@ -503,7 +504,7 @@ def test_the_tree_with_shares_and_who_is_next(capsys: pytest.CaptureFixture[str]
         ["scratch", "1", "0", "∞", "cpu", "-", "0", "-", "500m", "0", "-"],
         ["tenants", "2", "3", "1.00", GPU, "-", "24", "24", "24", "0", "1", "research/job-pretrain"],
         ["eval", "2", "0", "2.00", GPU, "2", "8", "-", "16", "0", "-", "eval/job-sweep"],
-        ["research", "0", "0", "0.50", GPU, "-", "16", "-", "8", "0", "-"],
+        ["research", "0", "2", "0.50", GPU, "-", "16", "-", "8", "0", "-"],
     ]
     assert [line[:8] for line in lines[2:]] == ["tenants ", "  eval  ", "  resear"]
 
@@ -524,7 +525,7 @@ tenants          2        3        1.00   nvidia.com/gpu  -          24        2
   unlabelled pods use 1 nvidia.com/gpu
   eval           2        0        2.00   nvidia.com/gpu  2          8         -           16         0
     next is eval/job-sweep
-  research       0        0        0.50   nvidia.com/gpu  -          16        -           8          0
+  research       0        2        0.50   nvidia.com/gpu  -          16        -           8          0
 """
     )
     monkeypatch.setattr(output, "room", lambda: 80)
@@ -544,7 +545,7 @@ tenants: 2 running, 3 waiting, share 1.00
   eval: 2 running, 0 waiting, share 2.00
     nvidia.com/gpu   2           8          -            16          0
     next is eval/job-sweep
-  research: 0 running, 0 waiting, share 0.50
+  research: 0 running, 2 waiting, share 0.50
     nvidia.com/gpu   -           16         -            8           0
 """
     )
@@ -567,10 +568,33 @@ def test_the_document_has_all_of_it() -> None:
     assert (found["scratch"].deserved, found["scratch"].reclaimable) == ({"cpu": "0"}, True)
 
 
+def test_a_parent_counts_the_gangs_of_all_below_it() -> None:
+    gangs: dict[str, object] = {"running": 1, "waiting": 10}
+    tree = {"a": "", "a1": "a", "a1x": "a1", "a2": "a", "b": "", "b1": "b", "orphan": "gone"}
+    found = {each.name: each for each in seen(*(queue_of(name, gangs, parent=tree[name]) for name in tree)).queues}
+    assert {name: (each.total_running, each.total_waiting) for name, each in found.items()} == {
+        "a": (4, 40),
+        "a1": (2, 20),
+        "a1x": (1, 10),
+        "a2": (1, 10),
+        "b": (2, 20),
+        "b1": (1, 10),
+        "orphan": (1, 10),
+    }
+    assert {(each.running, each.waiting) for each in found.values()} == {(1, 10)}, "its own, as its status says"
+
+
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh-"), max_size=8))
 def test_every_queue_is_shown_once(parents: dict[str, str]) -> None:
     found = queues.in_order([queue(name, parent.strip("-")) for name, parent in parents.items()])
     assert sorted(name for name, _ in shape(found)) == sorted(parents)
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh-"), max_size=8))
+def test_every_gang_counts_once_at_the_top(parents: dict[str, str]) -> None:
+    """Whatever goes round in a circle."""
+    tree = [queue_of(name, {"running": 1}, parent=parent.strip("-")) for name, parent in parents.items()]
+    assert sum(each.total_running for each in seen(*tree).queues if each.depth == 0) == len(parents)
 
 
 # --- what if ---------------------------------------------------------------------------------------------------------
