@@ -272,7 +272,9 @@ def _share_out(parent: Seat) -> None:
             if resource in child.given:
                 _deserves(child, resource, child.least(resource))
                 rest -= child.least(resource)
-            else:
+            elif (
+                not child.own or resource in child.request
+            ):  # a parent without gangs of its own leaves all to the others
                 others.append(child)
         for child, part in zip(others, _fill(others, resource, rest), strict=True):
             _deserves(child, resource, part)

@@ -161,11 +161,11 @@ async def test_queues_shows_what_is_left_below_each_parent(field: Field) -> None
     assert (code, err) == (0, "")
     lines = out.splitlines()
     (number,) = (number for number, line in enumerate(lines) if line.startswith(f"  {child} "))
-    assert lines[number].split()[:5] == [child, "1", "0", "0.67", "cpu"]
+    assert lines[number].split()[:5] == [child, "1", "0", "0.50", "cpu"]
     header = lines[0].split()
     cells = dict(zip(header, lines[number].split(), strict=False))
     limits = [cells[each] for each in ("GUARANTEE", "DESERVED", "CAPABILITY", "ALLOCATED", "HEADROOM")]
-    assert limits == ["1", "3", "4", "2", "2"]
+    assert limits == ["1", "4", "4", "2", "2"]
     assert lines[number - 1].split()[:3] == [parent, "1", "0"], "with those of its children"
     (found,) = (each for each in (await as_json(field, "queues"))["queues"] if each["name"] == child)
     assert (found["parent"], found["depth"], found["capability"], found["allocated"]["cpu"]) == (

@@ -159,7 +159,8 @@ class Fairness:
             for each in places:
                 given = self.given(each, resource)
                 if given is None:
-                    unsaid.append(each)
+                    if not each[1] or self.request(each, resource) > 0:  # a parent without own gangs takes no part
+                        unsaid.append(each)
                 else:
                     self.due[each][resource] = given
                     rest -= given
