@@ -27,9 +27,12 @@ from startgate.model.duration import DurationError, parse_seconds
 from startgate.model.reasons import Code, reason
 
 STDIN: Final = "-"
+SAID: Final = {STDIN: "standard input"}
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 WIDTH: Final = 100
-"""Columns that sentences are wrapped to."""
+"""Columns that sentences are wrapped to; fewer where the terminal has fewer."""
+
+NARROWEST: Final = 40
 
 BY: Final = {
     Rule.GUARANTEE: "within its guarantee",
@@ -95,7 +98,9 @@ def _read(names: Sequence[str]) -> list[Manifest]:
     if found.ignored:
         output.note(f"Passed over, since they play no part: {_counted(found.ignored)}.")
     if not found.manifests:
-        raise VerbError(NOT_FOUND, f"There is no object to simulate in {', '.join(names)}.")
+        raise VerbError(
+            NOT_FOUND, f"There is no object to simulate in {', '.join(SAID.get(name, name) for name in names)}."
+        )
     return found.manifests
 
 
@@ -105,7 +110,7 @@ def _counted(ignored: Counter[str]) -> str:
 
 def _sources(name: str) -> Iterator[Source]:
     if name == STDIN:
-        yield _source("standard input", sys.stdin.buffer.read())
+        yield _source(SAID[STDIN], sys.stdin.buffer.read())
         return
     path = Path(name)
     if path.is_dir():
@@ -232,7 +237,7 @@ def _nodes(pods: Mapping[str, str]) -> str:
 def _wrapped(head: str, text: str, indent: str = "  ") -> list[str]:
     return textwrap.wrap(
         head + text,
-        WIDTH,
+        int(min(WIDTH, max(output.room(), NARROWEST))),
         initial_indent=indent,
         subsequent_indent=indent + "  ",
         break_long_words=False,
@@ -256,8 +261,8 @@ def _change(name: str, change: Change) -> list[str]:
     def both(field: str) -> str:
         return _both(*(str(getattr(each, field)) for each in (change.before, change.after)))
 
-    waited = _both(_wait(change.before), _wait(change.after))
-    longest = _both(clock(change.before.longest), clock(change.after.longest))
+    waited = _both(*(_wait(each, each.waited) for each in (change.before, change.after)))
+    longest = _both(*(_wait(each, each.longest) for each in (change.before, change.after)))
     return [
         name,
         both("gangs"),
@@ -271,8 +276,9 @@ def _change(name: str, change: Change) -> list[str]:
     ]
 
 
-def _wait(total: Sum) -> str:
-    return clock(total.waited)
+def _wait(total: Sum, seconds: Seconds) -> str:
+    """No wait at all is not the same as a wait that doesn't end."""
+    return clock(seconds) if total.started else "-"
 
 
 def _gang_change(name: str, gang: GangChange) -> list[str]:

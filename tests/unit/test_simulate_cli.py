@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from startgate.cli import output
 from startgate.cli.main import main
 from tests.unit.simulation import change, job, node, queue
 
@@ -110,6 +111,7 @@ def test_until_and_patience(run: Run, tmp_path: Path) -> None:
         (["-f", "nowhere.yaml"], 1, "nowhere.yaml: there is no such file."),
         (["-f", "empty"], 1, "empty: no .yaml, .yml, .json file is in this directory or below it."),
         (["-f", "blank.yaml"], 1, "There is no object to simulate in blank.yaml."),
+        (["-f", "-"], 1, "There is no object to simulate in standard input."),
         (["-f", "broken.yaml"], 2, "broken.yaml, document 1: line 1: mapping values are not allowed"),
         (
             ["-f", "wrong.yaml"],
@@ -127,6 +129,7 @@ def test_one_sentence_and_a_code(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     (tmp_path / "empty").mkdir()
     (tmp_path / "blank.yaml").write_text("---\n# nothing\n---\n")
     (tmp_path / "broken.yaml").write_text("a: b: c")
@@ -209,6 +212,12 @@ def test_who_is_taken_back_says_why(run: Run, tmp_path: Path) -> None:
     assert lines[number + 1].startswith("    taken back whole: 0 of 2 pods were bound within ")
 
 
+def test_sentences_fit_a_narrow_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "room", lambda: 60)
+    ended = run("-f", write(tmp_path / "f.yaml", *small(), job("c", 9, at="90s")))
+    assert max(map(len, ended.out.splitlines())) <= 60
+
+
 def test_nothing_happens(run: Run, tmp_path: Path) -> None:
     ended = run("-f", write(tmp_path / "f.yaml", node(), queue()))
     assert ended.code == 0
@@ -265,6 +274,11 @@ def test_what_if_a_gang_never_started(run: Run, tmp_path: Path) -> None:
     assert found["total"]["after"]["started"] == 0
     assert found["total"]["later"] == 3
     assert found["gangs"]["default/a1"]["after"] == {"started": None, "waited": None, "finished": None, "gaveWay": 0}
+
+
+def test_no_wait_is_shown_where_none_starts(run: Run, tmp_path: Path) -> None:
+    lines = compared(run, tmp_path, change(node(), "0s", status={"allocatable": {"cpu": "3"}}), form="table").out
+    assert lines.splitlines()[1].split()[:10] == ["all", "3", "3", "→", "0", "9m", "→", "-", "9m", "→"]
 
 
 def test_what_if_as_a_table_totals_first(run: Run, tmp_path: Path) -> None:
