@@ -153,10 +153,10 @@ def with_(what: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
         (with_(job("a"), "metadata", "annotations", value={f"{SIMULATE}at": 90}), "90 is not a text; put it in quotes"),
         (with_(job("a"), "metadata", "labels", value={"x": True}), "metadata.labels[x]: True is not a text"),
         (with_(job("a"), "metadata", "labels", value=["x"]), "metadata.labels: a map is expected"),
-        (with_(job("a"), "spec", "parallelism", value="4"), "spec.parallelism: expected int | null, got str"),
+        (with_(job("a"), "spec", "parallelism", value="4"), "spec.parallelism: expected a whole number, got a text"),
         (with_(job("a"), "spec", "parallelism", value=-1), "spec.parallelism: -1 is not a number from 0"),
         (with_(job("a"), "spec", "completionMode", value="indexed"), "is neither Indexed nor NonIndexed"),
-        (with_(job("a"), "spec", "template", value=[]), "spec.template: expected object, got array"),
+        (with_(job("a"), "spec", "template", value=[]), "spec.template: expected a map, got a list"),
         (with_(job("a"), "status", "completedIndexes", value="x"), "status.completedIndexes: 'x'"),
         (
             job("a", cpu="1 core"),
@@ -166,7 +166,7 @@ def with_(what: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
         (node(cpu="x"), "status.allocatable[cpu]: 'x' is not a quantity"),
         (queue(capability={"cpu": "-1"}), "spec.capability[cpu]: -1 is below zero"),
         (queue(capabilty={"cpu": "1"}), "spec.capabilty: a Queue has no such field"),
-        (queue(weight=0), "spec.weight: expected int >= 1"),
+        (queue(weight=0), "spec.weight: expected a whole number >= 1"),
         (
             with_(pod("a"), "metadata", "creationTimestamp", value="yesterday"),
             "metadata.creationTimestamp: 'yesterday'",
@@ -187,6 +187,11 @@ def test_the_object_is_named_in_a_list_too() -> None:
 def test_two_of_one_name_at_one_time_are_refused() -> None:
     assert "there is one of this name already (f.yaml, document 1 (Node n1))" in refused(node(), node())
     assert "a change needs a later simulate.startgate.dev/at" in refused(queue(), queue())
+
+
+def test_a_change_of_a_job_that_isnt_there_is_refused() -> None:
+    said = "f.yaml, document 2 (Job default/b): spec.template: missing, as only in a change of a Job that is there"
+    assert said in refused(job("a"), change(job("b"), "1s", spec={"parallelism": 2}))
 
 
 def test_two_of_one_uid_are_refused() -> None:

@@ -23,6 +23,18 @@ MICRO: Final = 1_000_000
 """Times are whole microseconds, from the beginning of the simulation."""
 
 TIMES: Final = (names.SIMULATE_AT, names.SIMULATE_GONE, names.SIMULATE_RUNS, names.SIMULATE_TERMINATES)
+WORDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "object": "a map",
+    "array": "a list",
+    "null": "nothing",
+}
+"""Types, as msgspec calls them, for people."""
+
+TYPES: Final = re.compile(rf"\b({'|'.join(WORDS)})\b")
 NOTHING: Final = re.compile(r"0+(h|m|s|ms)?")
 NAME: Final = re.compile(r"[a-z0-9A-Z]([-a-z0-9A-Z.:_]{0,251}[a-z0-9A-Z])?")
 DATED: Final = frozenset(
@@ -289,12 +301,13 @@ def _decode(where: str, kind: Kind, raw: Mapping[str, Any]) -> Any:
 
 
 def _said(error: msgspec.ValidationError) -> str:
-    """Of msgspec's sentence: the field first, as in all others here."""
+    """Of msgspec's sentence: the field first, as in all others here, and types in words."""
     problem, _, path = str(error).replace("`", "").rpartition(" - at ")
     if not problem:
         problem, path = path, ""
     field = path.removeprefix("$").lstrip(".")
-    problem = problem[:1].lower() + problem[1:]
+    problem = problem[:1].lower() + problem[1:].replace(" | null", "")
+    problem = TYPES.sub(lambda found: WORDS[found[0]], problem)
     return f"{field}: {problem}" if field else problem
 
 
@@ -318,6 +331,11 @@ def _lives(same: list[Manifest]) -> Iterator[Life]:
             if current is not None:
                 yield current
             now = each.raw if _reads_as_it_is(each) else without_nulls(each.raw)
+            if each.key.kind == "Job" and not (now.get("spec") or {}).get("template"):
+                raise InputError(
+                    f"{each.where}: spec.template: missing, as only in a change of a Job that is there already; is its "
+                    f"name right, its namespace, and {names.SIMULATE_AT} later than when the Job comes"
+                )
             until = each.gone
             current = Life(each.key, each.where, each.order, each.at, now, each.gone, [])
         else:
