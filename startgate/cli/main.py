@@ -123,7 +123,7 @@ def main(arguments: list[str]) -> int:
         output.note(f"Error: {error}")
         return error.code
     except TyperException as error:
-        output.note(f"Error: {error.format_message()}")
+        output.note(f"Error: {error.format_message().replace(': Value error, ', ': ')}")
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED

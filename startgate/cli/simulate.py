@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -19,12 +20,14 @@ from startgate.engine.observe import COMPLETED
 from startgate.engine.simulate import compare as comparing
 from startgate.engine.simulate.compare import Change, Comparison, GangChange, Sum
 from startgate.engine.simulate.documents import InputError, Source
+from startgate.engine.simulate.kinds import KINDS
 from startgate.engine.simulate.manifests import MICRO, Manifest, overlay, read
 from startgate.engine.simulate.report import Event, Happened, Seconds, Story, Taken, clock
 from startgate.engine.simulate.run import simulate
 from startgate.engine.world import PATIENCE, Rule
 from startgate.model.duration import DurationError, parse_seconds
 from startgate.model.reasons import Code, reason
+from startgate.model.resources import PODS
 
 STDIN: Final = "-"
 SAID: Final = {STDIN: "standard input"}
@@ -43,6 +46,9 @@ BY: Final = {
 
 COMPLETE: Final = reason(Code.FINISHED, outcome=COMPLETED).message
 """What is said of a Job that has ended well."""
+
+NEAR: Final = 0.8
+"""How alike a kind is to a known one, to be taken for it misspelt; CronJob is not Job."""
 
 NODES_NAMED: Final = 3
 """So many nodes are named in a line of the table; the rest are counted."""
@@ -78,10 +84,14 @@ def ask(
         if not what_if:
             return simulate(base, until=end, patience=calm)
         changes = _read(what_if)
+        known = {each.key for each in base}
+        added = sorted({str(each.key) for each in changes if each.key not in known})
         before = simulate(base, until=end, patience=calm)
         after = simulate(overlay(base, changes), until=end, patience=calm)
     except InputError as error:
         raise VerbError(USAGE, f"{error}.") from None
+    if added:
+        output.note(f"New with the change, not in the files before: {', '.join(added)}.")
     new = [f"With the change: {each}" for each in after.notes if each not in before.notes]
     return comparing.compare(before, after), (*before.notes, *new)
 
@@ -105,7 +115,14 @@ def _read(names: Sequence[str]) -> list[Manifest]:
 
 
 def _counted(ignored: Counter[str]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(ignored.items()))
+    return ", ".join(f"{count} {kind}{_meant(kind)}" for kind, count in sorted(ignored.items()))
+
+
+def _meant(kind: str) -> str:
+    """A kind that differs by a letter or its case is a slip of the pen."""
+    by_lower = {known.lower(): known for known in KINDS}
+    near = get_close_matches(kind.lower(), by_lower, n=1, cutoff=NEAR)
+    return f" (is it {by_lower[near[0]]}?)" if near else ""
 
 
 def _sources(name: str) -> Iterator[Source]:
@@ -246,15 +263,16 @@ def _wrapped(head: str, text: str, indent: str = "  ") -> list[str]:
 
 
 def _queues(story: Story) -> None:
+    """In the words of `kubectl gang queues`: what is deserved or used."""
     rows: list[list[str]] = []
     for name, queue in story.told.final.queues.items():
-        resources = sorted({*queue.allocated, *queue.deserved, *queue.headroom})
-        shown = [each for each in resources if each != "pods"] or resources
-        share = "none deserved" if queue.share is None else f"{queue.share:.3g}"
+        resources = {*queue.allocated, *queue.deserved} or set(queue.headroom)
+        shown = sorted(resources - {PODS}) or sorted(resources)
+        share = "∞" if queue.share is None else f"{queue.share:.2f}"
         for number, resource in enumerate(shown):
-            parts = [part.get(resource, "-") for part in (queue.allocated, queue.deserved, queue.headroom)]
+            parts = [part.get(resource, "-") for part in (queue.deserved, queue.allocated, queue.headroom)]
             rows.append([*((name, share) if number == 0 else ("", "")), resource, *parts])
-    output.table(["QUEUE", "SHARE", "RESOURCE", "ALLOCATED", "DESERVED", "HEADROOM"], rows)
+    output.table(["QUEUE", "SHARE", "RESOURCE", "DESERVED", "ALLOCATED", "HEADROOM"], rows)
 
 
 def _change(name: str, change: Change) -> list[str]:

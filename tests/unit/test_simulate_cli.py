@@ -91,6 +91,14 @@ def test_kinds_that_play_no_part_are_said(run: Run, tmp_path: Path) -> None:
     assert ended.err == "Passed over, since they play no part: 2 Service.\n"
 
 
+def test_a_kind_misspelt_is_passed_over_with_a_hint(run: Run, tmp_path: Path) -> None:
+    others: list[Object] = [
+        {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x"}} for kind in ("Queu", "job", "CronJob")
+    ]
+    ended = run("-f", write(tmp_path / "f.yaml", *small(), *others), "-o", "json")
+    assert ended.err == "Passed over, since they play no part: 1 CronJob, 1 Queu (is it Queue?), 1 job (is it Job?).\n"
+
+
 def test_until_and_patience(run: Run, tmp_path: Path) -> None:
     big, small_one = job("big", 4, at="10s"), job("small", 1, at="2m", runs="10s")
     path = write(tmp_path / "f.yaml", node(cpu="4"), queue(), job("a", 3, runs="1h"), big, small_one)
@@ -122,7 +130,11 @@ def test_until_and_patience(run: Run, tmp_path: Path) -> None:
         (["-f", "blank.yaml", "--until", "soon"], 2, "--until: 'soon' is not a duration"),
         (["-f", "blank.yaml", "--patience", "0"], 2, "--patience: '0' is not a duration"),
         (["-f", "-", "--what-if", "-"], 2, "standard input (-) can be read once only."),
-        (["-f", "blank.yaml", "-o", "xml"], 2, "'table', 'json', 'yaml'"),
+        (
+            ["-f", "blank.yaml", "-o", "xml"],
+            2,
+            "Invalid value for '--output' / '-o': 'xml' is not one of 'table', 'json', 'yaml'",
+        ),
     ],
 )
 def test_one_sentence_and_a_code(
@@ -157,7 +169,7 @@ def test_the_table_for_people(run: Run, tmp_path: Path) -> None:
     assert lines[1].split() == ["0s", "default/a", "Released", "4", "4", "on", "n1"]
     assert lines[3].split() == ["1m30s", "default/c", "Waiting", "-", "NeverFits"]
     assert any(line.startswith("  default/c (Waiting): ") for line in lines)
-    assert lines[-1].split()[:4] == ["q", "1", "cpu", "4"]
+    assert lines[-1].split()[:4] == ["q", "1.00", "cpu", "4"]
     assert max(map(len, lines)) <= 100
 
 
@@ -266,6 +278,12 @@ def test_what_if_something_were_there_besides(run: Run, tmp_path: Path) -> None:
     assert found["gangs"]["default/a0"]["after"]["waited"] == 570
     assert found["gangs"]["default/a2"]["after"]["started"] == 660
     assert (found["total"]["later"], found["total"]["sooner"]) == (1, 0)
+
+
+def test_what_if_says_what_it_adds_lest_a_name_be_misspelt(run: Run, tmp_path: Path) -> None:
+    ended = compared(run, tmp_path, queue("qaa", capability={"cpu": "8"}), node("n7"), queue("qb", weight=2))
+    assert ended.err == "New with the change, not in the files before: Node n7, Queue qaa.\n"
+    assert compared(run, tmp_path, queue("qa", capability={"cpu": "8"})).err == ""
 
 
 def test_what_if_a_gang_never_started(run: Run, tmp_path: Path) -> None:
