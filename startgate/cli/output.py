@@ -4,8 +4,10 @@ What always holds: nothing is cut and nothing is wrapped; colours are for termin
 what a cluster's objects say can't send control characters to a terminal. JSON and YAML carry the same document.
 """
 
+import re
 import sys
 from collections.abc import Sequence
+from decimal import ROUND_FLOOR, Decimal
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Final, TypeAlias
@@ -28,6 +30,11 @@ STYLES: Final = {
     "Parked": "yellow",
 }
 """Cells that stand out, by what they say."""
+
+BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+BYTES: Final = ("memory", "ephemeral-storage", "hugepages-")
+LONG: Final = re.compile(r"([1-9][0-9]{4,18})(m|[KMGTP]i)|([1-9][0-9]{7,18})")
+"""Whole numbers of a small unit, that nobody takes in at a glance."""
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -120,6 +127,26 @@ def doubt(why: str | None) -> None:
 def plain(text: str) -> str:
     """The text without what a terminal would obey."""
     return "".join(each if each.isprintable() else "�" for each in text)
+
+
+def short(resource: str, quantity: str) -> str:
+    """A long Kubernetes quantity for a table: rounded down to two decimals of a unit that people read. Only bytes have
+    units without being written with one."""
+    found = LONG.fullmatch(quantity)
+    if not found or (found[3] and not resource.startswith(BYTES)):
+        return quantity
+    unit = found[2] or ""
+    value = Decimal(found[1] or found[3])
+    if unit == "m":
+        return _rounded(value / 1000)
+    value *= 1024 ** BINARY.index(unit)
+    power = next(each for each in reversed(range(len(BINARY))) if value >= 1024**each)
+    return f"{_rounded(value / 1024**power)}{BINARY[power]}"
+
+
+def _rounded(value: Decimal) -> str:
+    text = str(value.quantize(Decimal("0.01"), ROUND_FLOOR))
+    return text.rstrip("0").rstrip(".")
 
 
 def age(seconds: float) -> str:

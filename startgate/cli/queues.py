@@ -110,7 +110,10 @@ def _lines(queue: QueueView) -> list[dict[str, str]]:
         shown -= {PODS}
     lines = [
         {"resource": resource}
-        | {column: getattr(queue, column).get(resource, "-") for column in (*OF_RESOURCE[1:], "unlabelled")}
+        | {
+            column: output.short(resource, getattr(queue, column).get(resource, "-"))
+            for column in (*OF_RESOURCE[1:], "unlabelled")
+        }
         for resource in sorted(shown)
     ] or [dict.fromkeys((*OF_RESOURCE, "unlabelled"), "-")]
     lines[0] |= _own(queue)

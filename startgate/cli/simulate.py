@@ -270,7 +270,10 @@ def _queues(story: Story) -> None:
         shown = sorted(resources - {PODS}) or sorted(resources)
         share = "∞" if queue.share is None else f"{queue.share:.2f}"
         for number, resource in enumerate(shown):
-            parts = [part.get(resource, "-") for part in (queue.deserved, queue.allocated, queue.headroom)]
+            parts = [
+                output.short(resource, part.get(resource, "-"))
+                for part in (queue.deserved, queue.allocated, queue.headroom)
+            ]
             rows.append([*((name, share) if number == 0 else ("", "")), resource, *parts])
     output.table(["QUEUE", "SHARE", "RESOURCE", "DESERVED", "ALLOCATED", "HEADROOM"], rows)
 

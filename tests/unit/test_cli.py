@@ -452,6 +452,28 @@ def seen(*found: Queue) -> queues.Queues:
     return queues.Queues(queues=queues.views([*found]), stale=None)
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("-", "-"),
+        ("8", "8"),
+        ("500m", "500m"),
+        ("42667m", "42.66"),
+        ("7680Mi", "7680Mi"),
+        ("516608Mi", "504.5Gi"),
+        ("183251937963", "170.66Gi"),
+        ("1000000", "1000000"),
+        ("512Gi", "512Gi"),
+        ("10250Gi", "10Ti"),
+        ("1.5G", "1.5G"),
+        ("9" * 40, "9" * 40),
+    ],
+)
+def test_long_amounts_are_rounded_down_in_tables(written: str, shown: str) -> None:
+    assert output.short("memory", written) == shown
+    assert output.short("example.com/tokens", "183251937963") == "183251937963"
+
+
 def test_a_full_queue_has_a_headroom_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     limits = {"capability": {"cpu": "4"}, "guarantee": {"example.com/x": 1}, "deserved": {"memory": "1Gi"}}
     said = {"allocated": {"cpu": "4000m", GPU: 4}, "headroom": {"memory": "2Gi"}}
