@@ -206,8 +206,12 @@ def show_comparison(comparison: Comparison, notes: Sequence[str]) -> None:
     if not moved:
         output.line("No gang starts, waits or ends in another way.")
         return
-    header = ["GANG", "QUEUE", "STARTS", "WAITS", "ENDS", "START MOVES BY"]
-    _fitted(header, [_gang_change(name, gang) for name, gang in moved], 2)
+    header = ["GANG", "QUEUE", "STARTS", "WAITS", "ENDS", "GAVE WAY", "START MOVES BY"]
+    gave = header.index("GAVE WAY")
+    rows = [_gang_change(name, gang) for name, gang in moved]
+    if not any("→" in row[gave] for row in rows):
+        header, *rows = [[*line[:gave], *line[gave + 1 :]] for line in (header, *rows)]
+    _fitted(header, rows, 2)
 
 
 def _fitted(header: list[str], rows: list[list[str]], lead: int) -> None:
@@ -311,6 +315,7 @@ def _gang_change(name: str, gang: GangChange) -> list[str]:
         _both(*(_time(way.started) if way else "-" for way in (gang.before, gang.after))),
         _both(*(_time(way.waited) if way else "-" for way in (gang.before, gang.after))),
         _both(*(_time(way.finished) if way else "-" for way in (gang.before, gang.after))),
+        _both(*(str(way.gave_way) if way else "0" for way in (gang.before, gang.after))),
         shift,
     ]
 

@@ -310,6 +310,26 @@ def test_what_if_as_a_table_totals_first(run: Run, tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 100
 
 
+def test_what_if_a_queue_contradicts_itself(run: Run, tmp_path: Path) -> None:
+    ended = compared(run, tmp_path, queue("qa", guarantee={"cpu": "5"}), form="table")
+    assert ended.err.startswith(
+        "Note: With the change: Queue qa can't hold as it is written: its guarantee is 5 cpu, above"
+    )
+
+
+def test_who_gives_way_but_starts_as_before_has_a_column_for_it(run: Run, tmp_path: Path) -> None:
+    base = [
+        node(cpu="4"),
+        queue("qa", deserved={"cpu": "2"}),
+        queue("qb", deserved={"cpu": "2"}),
+        job("a", 4, queue="qa"),
+    ]
+    paths = write(tmp_path / "base.yaml", *base), write(tmp_path / "over.yaml", job("b", 2, queue="qb", at="1m"))
+    lines = run("-f", paths[0], "--what-if", paths[1]).out.splitlines()
+    assert lines[-3].split()[-5:] == ["GAVE", "WAY", "START", "MOVES", "BY"]
+    assert lines[-2].split() == ["default/a", "qa", "0s", "0s", "never", "0", "→", "1", "0s"]
+
+
 def test_what_if_nothing_changes(run: Run, tmp_path: Path) -> None:
     ended = compared(run, tmp_path, queue("qb", capability={"cpu": "5"}), form="table")
     assert "No gang starts, waits or ends in another way." in ended.out

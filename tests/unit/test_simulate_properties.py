@@ -88,7 +88,7 @@ def test_every_story_keeps_the_promises(objects: list[dict[str, Any]]) -> None:
     simulation = Simulation(manifests(*objects))
     found = simulation.run(600 * MICRO)
     told = found.told
-    assert not found.notes, "none of these is endless"
+    assert not any(note.startswith("Left off") for note in found.notes), "none of these is endless"
     assert [each.at for each in told.events] == sorted(each.at for each in told.events)
 
     cluster = simulation.stage.cluster

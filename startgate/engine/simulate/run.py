@@ -299,6 +299,8 @@ class Simulation:
         ends = ((state.name, _end(state)) for state in self.gangs.states.values())
         final = report.Final(gangs=report.by_name(ends), queues=report.in_order(self.plan.queues))
         notes = list(self.stage.notes)
+        for name, queue in sorted(self.plan.queues.items()):
+            notes += (f"Queue {name} can't hold as it is written: {problem}." for problem in queue.problems)
         if self._cut:
             notes.append(f"Left off at {clock(seconds(self.timeline.now))}: {self._cut}.")
         return Story(
