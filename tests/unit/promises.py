@@ -295,15 +295,17 @@ def reasons_are_true(model: Model, plan: Plan) -> None:
 
 
 def victims_are_needed(model: Model, plan: Plan) -> None:
-    """When they are gone the claimants start; were one of them spared, somebody couldn't who then can."""
+    """When they are gone the claimants start; were one of them spared, somebody couldn't who then can.
+
+    Asked of a single claimant's victims: of what one claimant's free beside its need, a later one's is not counted off.
+    """
     start = _who_goes_without(model, plan, plan.evict)
-    assert {evict.claimant for evict in plan.evict} <= start
-    told = Counter(evict.gang for evict in plan.evict)
-    for i, spared in enumerate(plan.evict):
-        if told[spared.gang] > 1:  # for two claimants: the later one's pods are counted from the first
-            continue
-        others = _who_goes_without(model, plan, (*plan.evict[:i], *plan.evict[i + 1 :]))
-        assert not start - {spared.gang} <= others, spared
+    claimants = {evict.claimant for evict in plan.evict}
+    assert claimants <= start
+    if len(claimants) == 1:
+        for i, spared in enumerate(plan.evict):
+            others = _who_goes_without(model, plan, (*plan.evict[:i], *plan.evict[i + 1 :]))
+            assert not start - {spared.gang} <= others, spared
 
 
 def _who_goes_without(model: Model, plan: Plan, evicts: Sequence[Evict]) -> set[str]:
