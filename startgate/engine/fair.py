@@ -328,13 +328,14 @@ def _fill(seats: Sequence[Seat], resource: str, rest: int) -> list[int]:
 def _apportion(seats: Sequence[Seat], resource: str, rest: int) -> list[int]:
     """`rest` by weight in whole units: what is over goes to the largest remainders.
 
-    Of equal ones to who uses more now, then by name: a unit that two deserve by half stays where it is.
+    Of equal ones to who uses more beyond its whole units now, then by name: a unit that two deserve by half stays where
+    it is.
     """
     weight = sum(seat.weight for seat in seats)
     part = [seat.weight * rest // weight for seat in seats]
     turn = sorted(
         range(len(seats)),
-        key=lambda i: (-(seats[i].weight * rest % weight), -seats[i].use.get(resource, 0), seats[i].name),
+        key=lambda i: (-(seats[i].weight * rest % weight), part[i] - seats[i].use.get(resource, 0), seats[i].name),
     )
     for i in turn[: rest - sum(part)]:
         part[i] += 1

@@ -204,7 +204,7 @@ class Fairness:
         over = floor(sum(parts)) - sum(whole)
         by_remainder = sorted(
             range(len(places)),
-            key=lambda i: (whole[i] - parts[i], -self.use(places[i], resource), places[i][0]),
+            key=lambda i: (whole[i] - parts[i], whole[i] - self.use(places[i], resource), places[i][0]),
         )
         for i in by_remainder[:over]:
             whole[i] += 1

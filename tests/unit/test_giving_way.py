@@ -335,3 +335,12 @@ def test_pods_beyond_the_minimum_go_in_their_order_and_are_counted() -> None:
     plan = decide(field.with_waiting(claimant), 100.0)
     assert [(each.gang, each.pods) for each in plan.evict] == [("ns/elastic", 3)]
     assert "3 pods on their way out" in stay_of(plan, "b").reason.message
+
+
+def test_a_unit_that_two_deserve_by_half_stays_where_it_is_whatever_the_weights() -> None:
+    """Of two GPUs a deserves 1.5 and b 0.5. Each has one: neither's may be asked for by the other."""
+    field = Field(cluster(node("n", gpu="2")), {"a": QueueSpec(weight=3), "b": QueueSpec()})
+    field.runs("ra", "a", shape(gpu=1), {"n": 1})
+    field.runs("rb", "b", shape(gpu=1), {"n": 1})
+    waiting = [gang(name, "a", (1, shape(gpu=1)), since=1.0) for name in ("x", "y")]
+    assert gave_way(field.with_waiting(*waiting)) == []
