@@ -293,7 +293,7 @@ class _Decision:
         verdicts = Verdicts(self.ground, self.patience, self.holds)
         stay = []
         for gang, why in self.drafts.stays:
-            verdict = why if isinstance(why, Verdict) else verdicts.of(why)
+            verdict = why if isinstance(why, Verdict) else verdicts.of(gang, why)
             stay.append(Stay(gang=gang, reason=verdict.reason, shortage=verdict.shortage))
         return Plan(go=go, stay=tuple(stay), evict=tuple(self.evictions), queues=views)
 

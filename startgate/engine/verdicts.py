@@ -29,29 +29,35 @@ class Verdicts:
         for hold in holds:
             ground.lift(hold)
         self._books = ground.now.books.closed()
-        self._known: dict[Trial, Verdict] = {}
+        self._kept_for = {hold.gang for hold in (*holds, *self._of_the_protected())}
+        self._known: dict[tuple[Trial, str], Verdict] = {}
 
-    def of(self, tried: Iterable[Trial]) -> Verdict:
+    def of(self, gang: str, tried: Iterable[Trial]) -> Verdict:
         """Why none of these could go: the first that may go some day, before those that never can."""
+        own = gang if gang in self._kept_for else ""  # who has something kept isn't held up by that
         found = []
         for trial in tried:
-            if trial not in self._known:
-                self._known[trial] = self._verdict(trial)
-            found.append(self._known[trial])
+            if (trial, own) not in self._known:
+                self._known[trial, own] = self._verdict(trial, own)
+            found.append(self._known[trial, own])
         return next((each for each in found if not each.hopeless), found[0])
 
-    def _verdict(self, trial: Trial) -> Verdict:
+    def _of_the_protected(self) -> tuple[Hold, ...]:
+        return (self._protected,) if self._protected else ()
+
+    def _verdict(self, trial: Trial, own: str) -> Verdict:
         ground, asks = self._ground, amounts_of(trial.batches)
-        nothing_held = self._protected is None and not self._holds
-        if nothing_held or not ground.now.fits(trial.queue, trial.batches, asks):
+        protected = [hold for hold in self._of_the_protected() if hold.gang != own]
+        others = [hold for hold in self._holds if hold.gang != own]
+        if not (protected or others) or not ground.now.fits(trial.queue, trial.batches, asks):
             return explain.refused(self._books, ground.now.room, trial.queue, trial.batches)
-        if self._protected and not self._fits_beside(trial, asks, (self._protected,)):
-            return explain.held(asks, self._protected.gang, "which has waited longer than patience allows")
-        for hold in self._holds[:LOOKED_AT]:
+        for hold in protected:
+            if not self._fits_beside(trial, asks, (hold,)):
+                return explain.held(asks, hold.gang, "which has waited longer than patience allows")
+        for hold in others[:LOOKED_AT]:
             if not self._fits_beside(trial, asks, (hold,)):
                 return explain.held(asks, hold.gang, "for which others make room")
-        last = (*self._holds, *((self._protected,) if self._protected else ()))[-1]
-        return explain.held(asks, last.gang, "beside others for which room is held")
+        return explain.held(asks, (*others, *protected)[-1].gang, "beside others for which room is held")
 
     def _fits_beside(self, trial: Trial, asks: Amounts, holds: Iterable[Hold]) -> bool:
         for hold in holds:

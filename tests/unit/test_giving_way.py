@@ -344,3 +344,12 @@ def test_a_unit_that_two_deserve_by_half_stays_where_it_is_whatever_the_weights(
     field.runs("rb", "b", shape(gpu=1), {"n": 1})
     waiting = [gang(name, "a", (1, shape(gpu=1)), since=1.0) for name in ("x", "y")]
     assert gave_way(field.with_waiting(*waiting)) == []
+
+
+def test_who_is_protected_is_not_told_of_itself() -> None:
+    """It gave way and is overdue at once, by its age; what is free is held for the claimant."""
+    field = Field(cluster(node("n", cpu="2")), {"a": QueueSpec(), "b": QueueSpec()})
+    field.runs("v", "b", ONE, {"n": 1}, leaves=True)
+    claimant = gang("c", "a", (2, ONE), since=700.0, victims=("ns/v",))
+    plan = decide(field.with_waiting(gang("v", "b", (1, ONE)), claimant), 702.0)
+    assert "held for ns/c, for which others make room" in stay_of(plan, "v").reason.message
