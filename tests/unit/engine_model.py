@@ -31,7 +31,7 @@ from startgate.model import objects
 from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Reason
-from startgate.model.resources import add, amounts, scale
+from startgate.model.resources import add, amounts, scale, subtract
 
 T = TypeVar("T")
 
@@ -225,6 +225,16 @@ class Model:
     def total(self) -> dict[str, int]:
         """What the open nodes have, as the design has it."""
         return add(*(amounts(each.status.allocatable) for each in self.nodes.values() if _open(each)))
+
+    def shareable(self) -> dict[str, int]:
+        """Of that what isn't taken by pods that are not ours."""
+        left = self.total()
+        for name, node in self.nodes.items():
+            if _open(node):
+                offer = amounts(node.status.allocatable)
+                held = add(*(dict(shape.amounts) for where, shape in self.others.values() if where == name))
+                left = subtract(left, {each: min(count, offer.get(each, 0)) for each, count in held.items()})
+        return left
 
     def free(self, name: str) -> dict[str, int]:
         """What a node has left; less than nothing where it was made smaller."""

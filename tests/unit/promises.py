@@ -106,7 +106,9 @@ class Judge:
         """In the order of the plan, each by the rule that it names, whoever else goes or gives way."""
         going = {name: asks_of(pod for gang in self._of(name) for pod in gang.leaving) for name in self.model.queues}
         asks = {name: add(*(self._wants(gang) for gang in self._of(name))) for name in self.model.queues}
-        lines = Fairness(self.books(), going, asks)
+        books = self.books()
+        books.total = self.model.shareable()
+        lines = Fairness(books, going, asks)
         came = [
             (self.gangs[go.gang].queue, batches_of(pods_of(go)))
             for go in self.plan.go
