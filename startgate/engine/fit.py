@@ -90,6 +90,7 @@ class Room:
         self._stocks: dict[Shape, _Stock] = {}
         self._asked: dict[Shape, tuple[Ints, Ints]] = {}
         self._cleared: dict[Shape, int] = {}
+        self._empty: dict[Shape, Ints] = {}
         self._log: list[Ints] = []
         """Slots whose free amounts changed, in order; stocks catch up when they are asked."""
 
@@ -102,6 +103,7 @@ class Room:
         twin._stocks = {shape: stock.copy() for shape, stock in self._stocks.items()}
         twin._asked = self._asked
         twin._cleared = dict(self._cleared)
+        twin._empty = self._empty
         twin._log = list(self._log)
         return twin
 
@@ -110,9 +112,12 @@ class Room:
         return self._stock(shape).total
 
     def fits_empty(self, shape: Shape) -> Ints:
-        """By slot: how many pods of this shape the node would take if nothing were on it."""
-        stock = self._stock(shape)
-        return stock.count(stock.offers, stock.mask)
+        """By slot: how many pods of this shape the node would take if nothing were on it. Not to be written into."""
+        found = self._empty.get(shape)
+        if found is None:
+            stock = self._stock(shape)
+            found = self._empty[shape] = stock.count(stock.offers, stock.mask)
+        return found
 
     def fits_cleared(self, shape: Shape) -> int:
         """How many pods of this shape could be placed if no gang had pods on any node; never less than `fits`, later in
