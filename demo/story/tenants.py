@@ -191,7 +191,7 @@ async def _what_if(stage: Stage) -> None:
 def _comparison(document: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """In sum, and by gang."""
     try:
-        found = json.loads(document)
+        found = json.loads(document[max(0, document.find("{")) :])  # before it, what is said on standard error
         return found["total"], found["gangs"]
     except (ValueError, KeyError):
         raise StoryError(f"kubectl gang simulate -o json answered: {document[:200]}") from None
