@@ -114,6 +114,7 @@ class Judge:
             for go in self.plan.go
             if go.kind in (None, ClaimKind.REPLACE)
         ]
+        came += [(gang.queue, gang.minimum) for key, gang in self.gangs.items() if key in self.stays and gang.victims]
         went = {go.gang for go in self.plan.go}
         claimants: list[str] = []
         gone: Counter[str] = Counter()
