@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from startgate.engine.cycle import decide
-from startgate.engine.world import NEVER, Batch, Plan
+from startgate.engine.world import NEVER, Batch, ClaimKind, Plan
 from startgate.model import objects
 from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
@@ -286,6 +286,7 @@ class Life(RuleBasedStateMachine):
         if plan.evict and calm:
             victims_are_needed(model, plan)
         model.apply(plan)
+        gathered = {go.gang for go in plan.go if go.kind is ClaimKind.GATHER}
         if plan.evict:
             follow = decide(model.world(), model.now)
             Judge(model, follow).judge()
@@ -295,7 +296,7 @@ class Life(RuleBasedStateMachine):
             model.apply(follow)
         again = decide(model.world(), model.now)
         Judge(model, again).judge()
-        assert not again.evict
+        assert {evict.gang for evict in again.evict} <= gathered  # whom nobody could take back before
         if calm and self.calm:
             assert not again.go
             reasons_are_true(model, again)
