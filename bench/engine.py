@@ -23,9 +23,9 @@ from startgate.engine.cluster import Cluster
 from startgate.engine.cycle import decide
 from startgate.engine.world import Batch, Holder, Placement, Plan, Waiting, World
 from startgate.model import objects
-from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
 from startgate.model.resources import Amounts, add, quantities, scale
+from startgate.model.shape import Shape
 
 NODES: Final = 5000
 PODS: Final = 10

@@ -17,8 +17,9 @@ from startgate.kube.reflector import Reflector
 from startgate.kube.store import Change
 from startgate.model.gang import Gang
 from startgate.model.objects import Job, Namespace, Node, PriorityClass
-from startgate.model.pods import Pod, Shape, pod_of
+from startgate.model.pods import Pod, pod_of
 from startgate.model.queue import Queue
+from startgate.model.shape import Shape
 
 
 class Group:

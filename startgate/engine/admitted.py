@@ -15,8 +15,8 @@ from startgate.engine.explain import Verdict
 from startgate.engine.ground import Ground, negative
 from startgate.engine.observe import amounts_of
 from startgate.engine.world import Batch, Claim, ClaimKind, Placement, Waiting
-from startgate.model.pods import Shape
 from startgate.model.resources import Amounts, add, subtract
+from startgate.model.shape import Shape
 
 ONE_BY_ONE: Final = frozenset({ClaimKind.FOLLOW, ClaimKind.REPLACE})
 """Pods of a gang that has started: there is nothing to split, so nothing is reserved for them."""

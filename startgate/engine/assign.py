@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from startgate.engine.world import Go
-from startgate.model.pods import Pod, Shape
+from startgate.model.pods import Pod
+from startgate.model.shape import Shape
 
 
 def chosen(gated: Iterable[Pod], go: Go) -> tuple[Pod, ...]:

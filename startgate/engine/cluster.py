@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from startgate.engine.filters import Demand, Facts, candidates, facts, obstacle
 from startgate.model import objects
-from startgate.model.pods import Shape
 from startgate.model.quantity import LARGEST, QuantityError
 from startgate.model.resources import Amounts, amount
+from startgate.model.shape import Shape
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]

@@ -27,9 +27,9 @@ from startgate.engine.reclaim import Reclaim
 from startgate.engine.verdicts import Verdicts
 from startgate.engine.victims import Victims
 from startgate.engine.world import Batch, Evict, Plan, QueueView, Stay, Waiting, World
-from startgate.model.pods import Shape
 from startgate.model.reasons import Code, reason
 from startgate.model.resources import PODS, Amounts, add, subtract
+from startgate.model.shape import Shape
 
 CANCELS: Final = 2
 """So often a gang may have its start taken from it in one decision, by gangs that would reclaim its place."""

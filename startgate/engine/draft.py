@@ -13,8 +13,8 @@ from startgate.engine.explain import Verdict
 from startgate.engine.ground import Ground
 from startgate.engine.observe import amounts_of
 from startgate.engine.world import Batch, ClaimKind, Go, Placement
-from startgate.model.pods import Shape
 from startgate.model.resources import Amounts
+from startgate.model.shape import Shape
 
 
 class Trial(NamedTuple):

@@ -20,10 +20,10 @@ from startgate.engine.observe import amounts_of
 from startgate.engine.quota import Books, Refusal
 from startgate.engine.tree import Level
 from startgate.engine.world import Batch
-from startgate.model.pods import Shape
 from startgate.model.quantity import format_amount
 from startgate.model.reasons import Code, Reason, reason
 from startgate.model.resources import PODS, Amounts, scale, shortage, show
+from startgate.model.shape import Shape
 
 GROUPS: Final = 6
 """So many kinds of nodes, or of queues, are named in a sentence; the rest are counted."""

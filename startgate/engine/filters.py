@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from startgate.model import objects
-from startgate.model.pods import Shape
 from startgate.model.selectors import NodeSelector, NodeSelectorTerm
+from startgate.model.shape import Shape
 from startgate.model.taints import UNSCHEDULABLE, Taint, Toleration, untolerated
 
 

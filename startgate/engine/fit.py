@@ -18,9 +18,9 @@ import numpy as np
 from startgate.engine.cluster import Bools, Cluster, Ints
 from startgate.engine.filters import demand
 from startgate.engine.world import Batch, Placement
-from startgate.model.pods import Shape
 from startgate.model.quantity import LARGEST
 from startgate.model.resources import PODS
+from startgate.model.shape import Shape
 
 MOST: Final = 2**20 - 1
 """Pods of one shape on one node, at most. More than any kubelet takes; keeps the sort key within its bits."""

@@ -18,8 +18,8 @@ from startgate.engine.observe import amounts_of
 from startgate.engine.quota import Books
 from startgate.engine.tree import ROOT
 from startgate.engine.world import Batch, ClaimKind, Holder, Placement, World
-from startgate.model.pods import Shape
 from startgate.model.resources import Amounts, add, subtract
+from startgate.model.shape import Shape
 
 UNPAID = frozenset({ClaimKind.BIND, ClaimKind.REPLACE})
 """Claims that nothing is held for: their pods are charged already, or somebody who leaves still pays for the slot."""

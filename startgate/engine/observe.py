@@ -14,8 +14,9 @@ from startgate.engine.world import NEVER, Batch
 from startgate.model import names
 from startgate.model.duration import DurationError, parse_seconds
 from startgate.model.objects import Job, ObjectMeta, PodTemplateSpec, PriorityClass, condition, timestamp
-from startgate.model.pods import Pod, Shape, shape_of
+from startgate.model.pods import Pod
 from startgate.model.resources import Amounts, add, scale
+from startgate.model.shape import Shape, shape_of
 
 COMPLETED: Final = "it completed"
 """The outcome of a Job that reached its end."""

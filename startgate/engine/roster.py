@@ -14,10 +14,11 @@ from startgate.engine.lifecycle import Do, Grant, Standing, wanted_slots
 from startgate.engine.observe import Facts, amounts_of, batches, charged
 from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Waiting
 from startgate.model.gang import Phase
-from startgate.model.pods import Pod, Shape
+from startgate.model.pods import Pod
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code, Reason, reason
 from startgate.model.resources import Amounts, add
+from startgate.model.shape import Shape
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

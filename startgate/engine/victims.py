@@ -14,8 +14,8 @@ from startgate.engine.fit import by_shape
 from startgate.engine.ground import FRESH, SURPLUS, WHOLE, Ground, Unit, negative
 from startgate.engine.observe import amounts_of
 from startgate.engine.world import Batch, Holder, Placement, Waiting
-from startgate.model.pods import Shape
 from startgate.model.resources import Amounts, add, subtract
+from startgate.model.shape import Shape
 
 
 class Victims:

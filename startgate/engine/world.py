@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from startgate.engine.cluster import Cluster
-from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Reason
 from startgate.model.resources import Amounts
+from startgate.model.shape import Shape
 
 
 class Batch(msgspec.Struct, frozen=True):

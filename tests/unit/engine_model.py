@@ -28,10 +28,10 @@ from startgate.engine.world import (
     World,
 )
 from startgate.model import objects
-from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Reason
 from startgate.model.resources import add, amounts, scale, subtract
+from startgate.model.shape import Shape
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from startgate.engine.cycle import decide
 from startgate.engine.world import Batch, ClaimKind, Evict, Plan, Rule, Stay
-from startgate.model.pods import Shape
 from startgate.model.reasons import Code, Reason
 from startgate.model.resources import add, scale, subtract
+from startgate.model.shape import Shape
 from tests.unit.engine_model import Gang, Model, asks_of, batches_of, counted, pods_of, summed
 from tests.unit.reference import Fairness, Formulas, Place
 from tests.unit.worlds import node

@@ -7,9 +7,9 @@ import numpy as np
 
 from startgate.engine.cluster import Cluster
 from startgate.engine.filters import Demand, demand
-from startgate.model.pods import Shape
 from startgate.model.quantity import LARGEST
 from startgate.model.selectors import NodeSelector, NodeSelectorTerm, Requirement
+from startgate.model.shape import Shape
 from startgate.model.taints import Taint, Toleration
 from tests.unit.worlds import GPU, cluster, node, shape
 

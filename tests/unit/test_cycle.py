@@ -5,9 +5,9 @@ import pytest
 
 from startgate.engine.cycle import decide
 from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Plan, Waiting
-from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code, reason
+from startgate.model.shape import Shape
 from startgate.model.taints import Taint
 from tests.unit.worlds import GPU, cluster, gang, go_of, in_order, node, shape, stay_of, went, world
 

@@ -15,7 +15,8 @@ from startgate.engine.simulate.run import simulate
 from startgate.kube.store import Change
 from startgate.model.names import SIMULATE_AT
 from startgate.model.objects import OwnerReference
-from startgate.model.pods import Pod, Shape
+from startgate.model.pods import Pod
+from startgate.model.shape import Shape
 
 
 def test_nothing_shown_is_no_success() -> None:

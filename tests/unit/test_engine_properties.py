@@ -16,10 +16,10 @@ from startgate.engine.cluster import Cluster
 from startgate.engine.cycle import decide
 from startgate.engine.world import Batch, Claim, ClaimKind, Go, Plan, Waiting, World
 from startgate.model import objects
-from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code
 from startgate.model.resources import add, amounts, scale
+from startgate.model.shape import Shape
 from startgate.model.taints import Taint, Toleration
 from tests.unit.reference import Formulas
 from tests.unit.test_quota import NAMES

@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from startgate.engine.cycle import decide
 from startgate.engine.world import NEVER, Batch, ClaimKind, Plan
 from startgate.model import objects
-from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code, reason
 from startgate.model.resources import Amounts
+from startgate.model.shape import Shape
 from tests.unit.engine_model import Gang, Model, asks_of
 from tests.unit.promises import Judge, answer, reasons_are_true, victims_are_needed
 from tests.unit.reference import Fairness, Formulas

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from startgate.engine.fit import MOST, Room
 from startgate.engine.world import Batch, Placement
-from startgate.model.pods import Shape
 from startgate.model.quantity import LARGEST
+from startgate.model.shape import Shape
 from startgate.model.taints import Taint, Toleration
 from tests.unit.worlds import GPU, cluster, node, shape
 

@@ -8,10 +8,10 @@ from startgate.engine.cluster import Cluster
 from startgate.engine.cycle import decide
 from startgate.engine.observe import amounts_of
 from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Rule, Waiting, World
-from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code
 from startgate.model.resources import Amounts, add
+from startgate.model.shape import Shape
 from tests.unit.worlds import GPU, cluster, gang, go_of, node, shape, stay_of, went, world
 
 ONE = shape(cpu=1)

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from startgate.engine.lifecycle import FOLLOWS, Do, Grant, Standing, back_off, standing, steps
 from startgate.engine.observe import Facts
 from startgate.model.gang import Phase
-from startgate.model.pods import Pod, Shape
+from startgate.model.pods import Pod
 from startgate.model.reasons import Code, Reason, reason
+from startgate.model.shape import Shape
 
 SHAPE = Shape(request=(("cpu", 1000), ("pods", 1)))
 NOW = 1_000_000.0

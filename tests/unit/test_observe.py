@@ -31,7 +31,8 @@ from startgate.model.objects import (
     PriorityClass,
     Resources,
 )
-from startgate.model.pods import Pod, shape_of
+from startgate.model.pods import Pod
+from startgate.model.shape import shape_of
 
 ONE_CPU = PodSpec(containers=(Container(name="c", resources=Resources(requests={"cpu": "1"})),))
 

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from startgate.model import names, objects
-from startgate.model.pods import LONGEST_MESSAGE, Pod, pod_of, shape_of
+from startgate.model.pods import LONGEST_MESSAGE, Pod, pod_of
 from startgate.model.selectors import NodeSelector, NodeSelectorTerm, Requirement
+from startgate.model.shape import shape_of
 from startgate.model.taints import Toleration
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

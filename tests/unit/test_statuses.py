@@ -12,8 +12,9 @@ from startgate.engine.observe import COMPLETED, Facts
 from startgate.engine.world import Stay
 from startgate.model.gang import Admission, Gang, GangSpec, GangStatus, Phase, Pledge, Yielded
 from startgate.model.objects import ObjectMeta, rfc3339
-from startgate.model.pods import Pod, Shape
+from startgate.model.pods import Pod
 from startgate.model.reasons import Code, reason
+from startgate.model.shape import Shape
 
 NOW = 1_800_000_000.0
 SHAPE = Shape(request=(("cpu", 1000), ("pods", 1)))

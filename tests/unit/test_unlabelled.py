@@ -5,10 +5,11 @@ from hypothesis import strategies as st
 
 from controller.unlabelled import Unlabelled
 from startgate.model.objects import Namespace, ObjectMeta
-from startgate.model.pods import Pod, Shape
+from startgate.model.pods import Pod
 from startgate.model.queue import Queue, QueueSpec
 from startgate.model.resources import add
 from startgate.model.selectors import LabelSelector
+from startgate.model.shape import Shape
 
 SMALL = Shape(request=(("cpu", 1000), ("pods", 1)))
 LARGE = Shape(request=(("cpu", 4000), ("memory", 2**30), ("pods", 1)))

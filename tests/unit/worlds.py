@@ -6,9 +6,9 @@ from typing import Any
 from startgate.engine.cluster import Cluster
 from startgate.engine.world import Batch, Claim, Go, Plan, Stay, Waiting, World
 from startgate.model import objects
-from startgate.model.pods import Shape
 from startgate.model.queue import QueueSpec
 from startgate.model.resources import Amounts
+from startgate.model.shape import Shape
 from startgate.model.taints import Taint
 
 GPU = "nvidia.com/gpu"

@@ -20,7 +20,8 @@ from startgate.engine.simulate.pods import Actor, Mold, from_mold, mold
 from startgate.engine.simulate.scene import Scene
 from startgate.model import objects
 from startgate.model.objects import Condition, JobStatus, OwnerReference, rfc3339, timestamp
-from startgate.model.pods import Pod, Shape
+from startgate.model.pods import Pod
+from startgate.model.shape import Shape
 
 BACKOFF_LIMIT: Final = 6
 BACK_OFF: Final = (10 * MICRO, 600 * MICRO)

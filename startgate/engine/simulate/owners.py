@@ -15,7 +15,7 @@ from startgate.engine.simulate.manifests import MICRO
 from startgate.engine.simulate.pods import Actor, Mold
 from startgate.model import objects
 from startgate.model.objects import Condition, Job, JobStatus, rfc3339, timestamp
-from startgate.model.pods import Shape
+from startgate.model.shape import Shape
 
 MADE_UP: Final = "simulate:"
 """Begins the uids of objects that no cluster has given one."""

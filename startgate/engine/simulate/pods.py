@@ -14,8 +14,9 @@ from startgate.engine.simulate.kinds import LimitRangeItem
 from startgate.engine.simulate.manifests import decode, lasting
 from startgate.model import names, objects
 from startgate.model.objects import OwnerReference, PriorityClass
-from startgate.model.pods import Pod, Shape, pod_of, shape_of
+from startgate.model.pods import Pod, pod_of
 from startgate.model.quantity import QuantityError
+from startgate.model.shape import Shape, shape_of
 
 
 class Actor:
