@@ -1,88 +1,23 @@
-"""The nodes and what is on them, as arrays: what there is to give, before anybody asks whether it fits.
+"""The cluster: its nodes, and the pods that are on them.
 
-Kept by the controller from what it watches, one change at a time, and copied for a what-if. What always
-holds:
+Kept by the controller from what it watches, one change at a time, and copied for a what-if. What always holds:
 
 * The order in which nodes and pods came has no influence on any answer.
 * A pod counts on its node from `add_pod` to `remove_pod`, whether or not the node is known yet.
-* No sum overflows: what is used beyond an int64 is kept exactly beside the arrays, which then say "full".
 """
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
-from typing import Final, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
-
-from startgate.engine.filters import Demand, Facts, candidates, facts, obstacle
-from startgate.model import objects
-from startgate.model.quantity import LARGEST, QuantityError
-from startgate.model.resources import Amounts, amount
+from startgate.engine.nodes import Nodes
+from startgate.engine.stock import Stocks
 from startgate.model.shape import Shape
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
 
-ROWS: Final = 8
-SLOTS: Final = 64
-MASKS: Final = 1024
-"""Demands whose nodes are remembered; beyond that all are forgotten, and worked out again where needed."""
-
-
-class Cluster:
-    """Nodes by slot (column), resources by row. The attributes are for reading; methods change them."""
+class Cluster(Nodes):
+    """The attributes are for reading; methods change them."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, int] = {}
-        """The row of each resource that a node or a pod has named."""
-        self.names: list[str] = []
-        """The node in each slot, known or not; "" where there is none."""
-        self.slots: dict[str, int] = {}
-        self.facts: list[Facts | None] = []
-        """By slot; None where the node isn't known."""
-        self.offers: Ints = np.zeros((ROWS, SLOTS), dtype=np.int64)
-        """Allocatable, resources x slots; 0 in slots without a known node. Never negative."""
-        self.used: Ints = np.zeros((ROWS, SLOTS), dtype=np.int64)
-        """Asked for by the pods on each node, resources x slots. Never negative."""
-        self.ours: Ints = np.zeros((ROWS, SLOTS), dtype=np.int64)
-        """The part of `used` that gangs ask for: what will be free some day without anybody's help."""
-        self._open: Bools = np.zeros(SLOTS, dtype=np.bool_)
-        self._spare: list[int] = []
+        super().__init__()
+        self.stocks = Stocks(self)
         self._pods: dict[str, tuple[int, Shape, bool]] = {}
-        self._pods_on: list[int] = []
-        self._beyond: dict[tuple[int, int], int] = {}
-        self._masks: dict[Demand, Bools] = {}
-        self._ranks: Ints | None = None
-        self._total: Mapping[str, int] | None = None
-
-    def __len__(self) -> int:
-        """How many nodes are known."""
-        return sum(known is not None for known in self.facts)
-
-    def set_node(self, node: objects.Node) -> None:
-        """Takes a node in, or what has changed of it; a heartbeat changes nothing and costs next to nothing.
-
-        An amount that isn't a quantity counts as none of that resource.
-        """
-        slot = self._slot(node.metadata.name)
-        self._offer(slot, _allocatable(node))
-        is_open = node.ready and not node.spec.unschedulable
-        if self._open[slot] != is_open:
-            self._open[slot] = is_open
-            self._total = None
-        self._know(slot, facts(node))
-
-    def remove_node(self, name: str) -> None:
-        """Forgets a node; the pods on it go on counting on it, should it come back."""
-        slot = self.slots.get(name)
-        if slot is None or self.facts[slot] is None:
-            return
-        self._offer(slot, {})
-        self._open[slot] = False
-        self._total = None
-        self._know(slot, None)
-        self._let_go(slot)
 
     def add_pod(self, uid: str, node_name: str, shape: Shape, *, ours: bool = False) -> None:
         """Counts a pod on a node, known or not; for a uid that is counted already, in place of what was.
@@ -111,166 +46,7 @@ class Cluster:
 
     def copy(self) -> "Cluster":
         """Another one like this; a change to either isn't seen in the other."""
-        twin = Cluster.__new__(Cluster)
-        twin.rows = dict(self.rows)
-        twin.names = list(self.names)
-        twin.slots = dict(self.slots)
-        twin.facts = list(self.facts)
-        twin.offers = self.offers.copy()
-        twin.used = self.used.copy()
-        twin.ours = self.ours.copy()
-        twin._open = self._open.copy()
-        twin._spare = list(self._spare)
+        twin = Cluster()
+        self._copy_into(twin)
         twin._pods = dict(self._pods)
-        twin._pods_on = list(self._pods_on)
-        twin._beyond = dict(self._beyond)
-        twin._masks = dict(self._masks)  # a mask is replaced, never written into
-        twin._ranks = self._ranks
-        twin._total = self._total
         return twin
-
-    def total(self) -> Amounts:
-        """Allocatable of the nodes that could take pods: Ready, not cordoned (design: "Quota"). No zeros."""
-        if self._total is None:
-            sums = {name: sum(self.offers[row, self._open].tolist()) for name, row in self.rows.items()}
-            self._total = MappingProxyType({name: sums[name] for name in sorted(sums) if sums[name]})
-        return self._total
-
-    def outside(self) -> Amounts:
-        """What pods that are no gang's hold of `total`: no more on a node than it has. No zeros."""
-        held = np.minimum(np.maximum(self.used - self.ours, 0), self.offers)
-        sums = {name: sum(held[row, self._open].tolist()) for name, row in self.rows.items()}
-        return {name: count for name, count in sums.items() if count}
-
-    def offer(self, slot: int) -> Amounts:
-        """Allocatable of the node in this slot, without zeros."""
-        return {name: count for name, row in self.rows.items() if (count := int(self.offers[row, slot]))}
-
-    def free(self) -> Ints:
-        """What is left, resources x slots, in an array of the caller's own; negative: overcommitted."""
-        return self.offers - self.used
-
-    def overcommitted(self, name: str, resources: Iterable[str]) -> bool:
-        """Whether the pods on this node ask for more of these than it offers; True for a node that isn't known."""
-        slot = self.slots.get(name)
-        if slot is None or self.facts[slot] is None:
-            return True
-        rows = [self.rows[resource] for resource in resources if resource in self.rows]
-        return bool((self.used[rows, slot] > self.offers[rows, slot]).any())
-
-    def ranks(self) -> Ints:
-        """By slot: the place of the node's name among all of them, for ties."""
-        if self._ranks is None:
-            ranks = np.zeros(self.offers.shape[1], dtype=np.int64)
-            for rank, name in enumerate(sorted(self.slots)):
-                ranks[self.slots[name]] = rank
-            self._ranks = ranks
-        return self._ranks
-
-    def matching(self, demand: Demand) -> Bools:
-        """By slot: whether pods with this demand may go there (filters.obstacle). Not to be written into."""
-        mask = self._masks.get(demand)
-        if mask is None:
-            if len(self._masks) >= MASKS:
-                self._masks = {}
-            mask = self._masks[demand] = self._match(demand)
-        return mask
-
-    def _match(self, demand: Demand) -> Bools:
-        mask = np.zeros(self.offers.shape[1], dtype=np.bool_)
-        named = candidates(demand)
-        looked_at = (
-            range(len(self.names)) if named is None else [self.slots[name] for name in named if name in self.slots]
-        )
-        for slot in looked_at:
-            known = self.facts[slot]
-            mask[slot] = known is not None and obstacle(demand, known) is None
-        return mask
-
-    def _know(self, slot: int, known: Facts | None) -> None:
-        """What the filters read of a node has come, changed or gone: the masks follow, in this one place."""
-        if self.facts[slot] == known:
-            return
-        self.facts[slot] = known
-        for demand, mask in self._masks.items():
-            passes = known is not None and obstacle(demand, known) is None
-            if mask[slot] != passes:
-                changed = mask.copy()
-                changed[slot] = passes
-                self._masks[demand] = changed
-
-    def _offer(self, slot: int, allocatable: Amounts) -> None:
-        fresh = np.zeros(self.offers.shape[0], dtype=np.int64)
-        for resource, count in allocatable.items():
-            row = self._row(resource)
-            if row >= len(fresh):
-                fresh = np.pad(fresh, (0, self.offers.shape[0] - len(fresh)))
-            fresh[row] = count
-        if not np.array_equal(self.offers[:, slot], fresh):
-            self.offers[:, slot] = fresh
-            self._total = None
-
-    def _count(self, slot: int, shape: Shape, times: int, ours: bool) -> None:
-        for resource, asked in shape.request:
-            cell = (self._row(resource), slot)
-            if ours:
-                self.ours[cell] = max(0, min(int(self.ours[cell]) + asked * times, LARGEST))
-            now = self._beyond.pop(cell, None)
-            if now is None:
-                now = int(self.used[cell])
-            now += asked * times
-            if now > LARGEST:
-                self._beyond[cell] = now
-            self.used[cell] = min(now, LARGEST)
-
-    def _row(self, resource: str) -> int:
-        row = self.rows.setdefault(resource, len(self.rows))
-        if row >= self.offers.shape[0]:
-            self.offers = np.pad(self.offers, ((0, ROWS), (0, 0)))
-            self.used = np.pad(self.used, ((0, ROWS), (0, 0)))
-            self.ours = np.pad(self.ours, ((0, ROWS), (0, 0)))
-        return row
-
-    def _slot(self, name: str) -> int:
-        slot = self.slots.get(name)
-        if slot is not None:
-            return slot
-        if self._spare:
-            slot = self._spare.pop()
-        else:
-            slot = len(self.names)
-            self.names.append("")
-            self.facts.append(None)
-            self._pods_on.append(0)
-            if slot >= self.offers.shape[1]:
-                self._widen()
-        self.names[slot] = name
-        self.slots[name] = slot
-        self._ranks = None
-        return slot
-
-    def _widen(self) -> None:
-        more = self.offers.shape[1] // 2
-        self.offers = np.pad(self.offers, ((0, 0), (0, more)))
-        self.used = np.pad(self.used, ((0, 0), (0, more)))
-        self.ours = np.pad(self.ours, ((0, 0), (0, more)))
-        self._open = np.pad(self._open, (0, more))
-        self._masks = {demand: np.pad(mask, (0, more)) for demand, mask in self._masks.items()}
-
-    def _let_go(self, slot: int) -> None:
-        """Frees the slot once neither the node nor a pod on it is left."""
-        if self.facts[slot] is None and self._pods_on[slot] == 0:
-            del self.slots[self.names[slot]]
-            self.names[slot] = ""
-            self._spare.append(slot)
-            self._ranks = None
-
-
-def _allocatable(node: objects.Node) -> dict[str, int]:
-    offered = {}
-    for resource, quantity in node.status.allocatable.items():
-        try:
-            offered[resource] = max(amount(resource, quantity), 0)
-        except QuantityError:
-            continue
-    return offered

@@ -10,73 +10,19 @@ once, and is kept up to date as pods are placed. What always holds:
 """
 
 from collections.abc import Iterable, Sequence
-from copy import copy
 from typing import Final
 
 import numpy as np
 
-from startgate.engine.cluster import Bools, Cluster, Ints
+from startgate.engine.cluster import Cluster
 from startgate.engine.filters import demand
+from startgate.engine.nodes import Bools, Ints
+from startgate.engine.stock import NOWHERE, Stock, asked_of
 from startgate.engine.world import Batch, Placement
-from startgate.model.quantity import LARGEST
-from startgate.model.resources import PODS
 from startgate.model.shape import Shape
-
-MOST: Final = 2**20 - 1
-"""Pods of one shape on one node, at most. More than any kubelet takes; keeps the sort key within its bits."""
-
-BASIC: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
-"""What every node has. A node with something else is spared for those who ask for it."""
-
-NOWHERE: Final = np.iinfo(np.int64).max
 
 FEW: Final = 6
 """So many nodes are looked for one by one; for more, all are put in order."""
-
-
-class _Stock:
-    """For one shape: how many more pods of it each node takes, and which node comes first."""
-
-    __slots__ = ("asked", "fits", "key", "mask", "offers", "ranks", "rows", "seen", "total", "weights")
-
-    def __init__(self, cluster: Cluster, shape: Shape) -> None:
-        asks = {resource: amount for resource, amount in shape.request if amount > 0}
-        self.rows, self.asked = _asked(cluster, shape)
-        self.mask = cluster.matching(demand(shape))
-        if len(self.rows) < len(asks) or any(amount > LARGEST for amount in asks.values()):
-            self.mask = np.zeros_like(self.mask)  # a resource that no node has named, or more than there are numbers
-        self.offers: Ints = cluster.offers[self.rows[:, 0]]
-        self.weights = 65535 / max(len(self.rows), 1) / np.maximum(self.offers, 1)
-        special = [row for resource, row in cluster.rows.items() if resource not in BASIC and resource not in asks]
-        spared = np.minimum((cluster.offers[special] > 0).sum(axis=0, dtype=np.int64), 15)
-        self.ranks: Ints = (spared << 56) + cluster.ranks()
-        """The parts of the key that don't change as pods are placed."""
-        self.fits: Ints = np.zeros(len(self.mask), dtype=np.int64)
-        self.key: Ints = np.full(len(self.mask), NOWHERE, dtype=np.int64)
-        """Order of the nodes: special resources that the pod doesn't ask for, then how many pods fit, then the share
-        of what it asks for that is free, then the name; fewest first. 4, 20, 16 and 20 bits."""
-        self.total = 0
-        self.seen = 0
-        """How much of the room's log is in the numbers."""
-
-    def copy(self) -> "_Stock":
-        twin = copy(self)
-        twin.fits, twin.key = self.fits.copy(), self.key.copy()
-        return twin
-
-    def count(self, amounts: Ints, mask: Bools) -> Ints:
-        """How many pods fit into these amounts (of the resources asked for, x nodes)."""
-        fits: Ints = (amounts // self.asked).min(axis=0, initial=MOST)
-        return np.maximum(fits, 0) * mask
-
-    def refresh(self, free: Ints, slots: Ints) -> None:
-        """Takes in what is free in these slots now."""
-        here = free[self.rows, slots]
-        fits = self.count(here, self.mask[slots])
-        self.total += int(fits.sum()) - int(self.fits[slots].sum())
-        self.fits[slots] = fits
-        share = (here * self.weights[:, slots]).sum(axis=0).astype(np.int64)
-        self.key[slots] = np.where(fits > 0, self.ranks[slots] + (fits << 36) + (share << 20), NOWHERE)
 
 
 class Room:
@@ -87,10 +33,8 @@ class Room:
         self._free = cluster.free()
         self._ours: Ints = cluster.ours.copy()
         """What of the used is gangs', and so will be free some day."""
-        self._stocks: dict[Shape, _Stock] = {}
+        self._stocks: dict[Shape, Stock] = {}
         self._asked: dict[Shape, tuple[Ints, Ints]] = {}
-        self._cleared: dict[Shape, int] = {}
-        self._empty: dict[Shape, Ints] = {}
         self._log: list[Ints] = []
         """Slots whose free amounts changed, in order; stocks catch up when they are asked."""
 
@@ -102,8 +46,6 @@ class Room:
         twin._ours = self._ours.copy()
         twin._stocks = {shape: stock.copy() for shape, stock in self._stocks.items()}
         twin._asked = self._asked
-        twin._cleared = dict(self._cleared)
-        twin._empty = self._empty
         twin._log = list(self._log)
         return twin
 
@@ -113,19 +55,12 @@ class Room:
 
     def fits_empty(self, shape: Shape) -> Ints:
         """By slot: how many pods of this shape the node would take if nothing were on it. Not to be written into."""
-        found = self._empty.get(shape)
-        if found is None:
-            stock = self._stock(shape)
-            found = self._empty[shape] = stock.count(stock.offers, stock.mask)
-        return found
+        return self.cluster.stocks.of(shape).empty()
 
     def fits_cleared(self, shape: Shape) -> int:
-        """How many pods of this shape could be placed if no gang had pods on any node; never less than `fits`, later in
-        the same decision too."""
-        found = self._cleared.get(shape)
-        if found is None:
-            found = self._cleared[shape] = self.fits_with(shape, self._ours)
-        return found
+        """How many pods of this shape could be placed if no gang had pods on any node, when the decision began; never
+        less than `fits`."""
+        return int(self.cluster.stocks.of(shape).cleared().sum())
 
     def fits_with(self, shape: Shape, freed: Ints) -> int:
         """How many pods of this shape could be placed if so much more (resources x slots) were free."""
@@ -250,23 +185,26 @@ class Room:
             slots = np.repeat(np.arange(len(fits)), fits)
             turn = np.arange(len(slots)) - np.repeat(np.cumsum(fits) - fits, fits) + 1
             now = self._free[stock.rows[:, 0]][:, slots]
-            lacks = (turn * stock.asked - now) / np.maximum(stock.offers[:, slots], 1)
+            lacks = (turn * stock.asked - now) / np.maximum(stock.offers()[:, slots], 1)
             order = np.lexsort((self.cluster.ranks()[slots], turn, lacks.max(axis=0, initial=0.0)))[:want]
             chosen, counts = np.unique(slots[order], return_counts=True)
             self._add(shape, chosen, -counts, ours=False)
             taken.append(self._placement(shape, chosen, counts))
         return tuple(taken)
 
-    def _stock(self, shape: Shape) -> _Stock:
-        """The shape's numbers, up to date."""
+    def _stock(self, shape: Shape) -> Stock:
+        """The shape's numbers, up to date. Not to be written into."""
         stock = self._stocks.get(shape)
         if stock is None:
-            stock = self._stocks[shape] = _Stock(self.cluster, shape)
-            stock.refresh(self._free, np.arange(self._free.shape[1]))
-        elif stock.seen < len(self._log):
+            base = self.cluster.stocks.of(shape)
+            if not self._log:
+                return base
+            stock = self._stocks[shape] = base.copy()
+            stock.seen = 0
+        if stock.seen < len(self._log):
             news = self._log[stock.seen :]
             stock.refresh(self._free, news[0] if len(news) == 1 else np.unique(np.concatenate(news)))
-        stock.seen = len(self._log)
+            stock.seen = len(self._log)
         return stock
 
     def _take(self, shape: Shape, pods: int) -> tuple[Ints, Ints]:
@@ -286,7 +224,7 @@ class Room:
         self._add(shape, slots, -counts)
         return slots, counts
 
-    def _first_few(self, stock: _Stock, pods: int) -> Ints | None:
+    def _first_few(self, stock: Stock, pods: int) -> Ints | None:
         """The best nodes, one after the other, if few of them are enough: most gangs need no order of all nodes."""
         chosen: list[int] = []
         kept: list[int] = []
@@ -312,7 +250,7 @@ class Room:
         """Rows and amounts of what a pod of this shape asks for, without working out where it would fit."""
         found = self._asked.get(shape)
         if found is None:
-            found = self._asked[shape] = _asked(self.cluster, shape)
+            found = self._asked[shape] = asked_of(self.cluster, shape)
         return found
 
     def _hardest_first(self, counts: dict[Shape, int]) -> list[Shape]:
@@ -322,7 +260,7 @@ class Room:
 
         def hardness(shape: Shape) -> tuple[float, int]:
             stock = self._stock(shape)
-            average = stock.offers.sum(axis=1, dtype=np.float64) / nodes
+            average = stock.offers().sum(axis=1, dtype=np.float64) / nodes
             share = float((stock.asked[:, 0] / np.maximum(average, 1.0)).max(initial=0.0))
             return -share, int(np.count_nonzero(stock.mask))
 
@@ -348,17 +286,6 @@ class Room:
                 want -= hand[-1][1]
             dealt.append(Placement(batch.shape, tuple(hand)))
         return tuple(dealt)
-
-
-def _asked(cluster: Cluster, shape: Shape) -> tuple[Ints, Ints]:
-    """(rows, amounts) of what such a pod asks for, each as a column, of resources that some node or pod has named."""
-    asks = {
-        cluster.rows[resource]: min(amount, LARGEST)
-        for resource, amount in shape.request
-        if amount > 0 and resource in cluster.rows
-    }
-    rows = np.array(list(asks), dtype=np.int64).reshape(-1, 1)
-    return rows, np.array(list(asks.values()), dtype=np.int64).reshape(-1, 1)
 
 
 def by_shape(batches: Iterable[Batch]) -> dict[Shape, int]:

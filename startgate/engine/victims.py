@@ -8,10 +8,10 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
-from startgate.engine.cluster import Ints
 from startgate.engine.draft import batches_of
 from startgate.engine.fit import by_shape
 from startgate.engine.ground import FRESH, SURPLUS, WHOLE, Ground, Unit, negative
+from startgate.engine.nodes import Ints
 from startgate.engine.observe import amounts_of
 from startgate.engine.world import Batch, Holder, Placement, Waiting
 from startgate.model.resources import Amounts, add, subtract

@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from startgate.engine.fit import MOST, Room
+from startgate.engine.fit import Room
+from startgate.engine.stock import MOST
 from startgate.engine.world import Batch, Placement
 from startgate.model.quantity import LARGEST
 from startgate.model.shape import Shape

@@ -1,0 +1,148 @@
+"""For one kind of pods, by node: how many more it takes, and which node comes first. Kept from decision to decision.
+
+Identical pods are placed as a class: how many of them a node takes is one division per resource, for all nodes at once.
+A large cluster changes by a node or two between decisions, so what was worked out for the others stays. What always
+holds: a stock that `Stocks.of` gives says what it would say if it were worked out anew; it is not to be written into
+(`copy` is for that).
+"""
+
+from copy import copy
+from typing import Final
+
+import numpy as np
+
+from startgate.engine.filters import demand
+from startgate.engine.nodes import Bools, Ints, Nodes
+from startgate.model.quantity import LARGEST
+from startgate.model.resources import PODS
+from startgate.model.shape import Shape
+
+MOST: Final = 2**20 - 1
+"""Pods of one kind on one node, at most. More than any kubelet takes; keeps the sort key within its bits."""
+
+BASIC: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
+"""What every node has. A node with something else is spared for those who ask for it."""
+
+NOWHERE: Final = np.iinfo(np.int64).max
+
+KINDS: Final = 256
+"""Kinds of pods whose stock is kept; beyond that all are forgotten, and worked out again where needed."""
+
+
+class Stock:
+    """One kind's numbers, as long as the nodes' epoch is the same."""
+
+    def __init__(self, nodes: Nodes, shape: Shape) -> None:
+        asks = {resource: amount for resource, amount in shape.request if amount > 0}
+        self._nodes = nodes
+        self._demand = demand(shape)
+        self.rows, self.asked = asked_of(nodes, shape)
+        self.lacking = len(self.rows) < len(asks) or any(amount > LARGEST for amount in asks.values())
+        """It asks for a resource that no node has named, or for more than there are numbers."""
+        self.special = [row for resource, row in nodes.rows.items() if resource not in BASIC and resource not in asks]
+        self.fits: Ints = np.zeros(nodes.offers.shape[1], dtype=np.int64)
+        self.key: Ints = np.full(nodes.offers.shape[1], NOWHERE, dtype=np.int64)
+        """Order of the nodes: special resources that the pod doesn't ask for, then how many pods fit, then the share
+        of what it asks for that is free, then the name; fewest first. 4, 20, 16 and 20 bits."""
+        self.total = 0
+        self.seen = 0
+        """Up to where its owner's news are in the numbers: a version of the nodes, or a length of the room's log."""
+        self._empty: Ints | None = None
+        self._cleared: Ints | None = None
+
+    def copy(self) -> "Stock":
+        twin = copy(self)
+        twin.fits, twin.key = self.fits.copy(), self.key.copy()
+        twin._empty = twin._cleared = None
+        return twin
+
+    @property
+    def mask(self) -> Bools:
+        """By slot: whether the node's filters let such pods in, however full it is. Not to be written into."""
+        if self.lacking:
+            return np.zeros(len(self.fits), dtype=np.bool_)
+        return self._nodes.matching(self._demand)
+
+    def offers(self) -> Ints:
+        """What the nodes have of the resources asked for, whatever is on them."""
+        offers: Ints = self._nodes.offers[self.rows[:, 0]]
+        return offers
+
+    def empty(self) -> Ints:
+        """By slot: how many such pods the node would take if nothing were on it. Not to be written into."""
+        if self._empty is None:
+            self._empty = self.count(self.offers(), self.mask)
+        return self._empty
+
+    def cleared(self) -> Ints:
+        """By slot: how many such pods the node would take if no gang had pods on it. Not to be written into."""
+        if self._cleared is None:
+            self._cleared = self._clear(slice(None))
+        return self._cleared
+
+    def _clear(self, slots: Ints | slice) -> Ints:
+        nodes, rows = self._nodes, self.rows[:, 0]
+        used, ours = nodes.used[rows][:, slots], nodes.ours[rows][:, slots]
+        free = np.maximum(nodes.offers[rows][:, slots] - used, 0) + ours
+        return self.count(free, self.mask[slots])
+
+    def count(self, amounts: Ints, mask: Bools) -> Ints:
+        """How many pods fit into these amounts (of the resources asked for, x nodes)."""
+        fits: Ints = (amounts // self.asked).min(axis=0, initial=MOST)
+        return np.maximum(fits, 0) * mask
+
+    def refresh(self, free: Ints, slots: Ints) -> None:
+        """Takes in what is free (resources x slots) in these slots now."""
+        nodes, here = self._nodes, free[self.rows, slots]
+        fits = self.count(here, self.mask[slots])
+        self.total += int(fits.sum()) - int(self.fits[slots].sum())
+        self.fits[slots] = fits
+        offers = nodes.offers[self.rows, slots]
+        if self._empty is not None:
+            self._empty[slots] = self.count(offers, self.mask[slots])
+        if self._cleared is not None:
+            self._cleared[slots] = self._clear(slots)
+        weights = 65535 / max(len(self.rows), 1) / np.maximum(offers, 1)
+        share = (here * weights).sum(axis=0).astype(np.int64)
+        key = nodes.ranks()[slots] + (fits << 36) + (share << 20)
+        if self.special:
+            spared = (nodes.offers[np.array(self.special)[:, None], slots] > 0).sum(axis=0, dtype=np.int64)
+            key += np.minimum(spared, 15) << 56
+        self.key[slots] = np.where(fits > 0, key, NOWHERE)
+
+
+class Stocks:
+    """The stocks of all kinds that were asked for, as the nodes are now."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._epoch = -1
+        self._known: dict[Shape, Stock] = {}
+
+    def of(self, shape: Shape) -> Stock:
+        """The stock of pods of this shape. Not to be written into."""
+        nodes = self._nodes
+        if self._epoch != nodes.epoch or len(self._known) > KINDS:
+            self._known = {}
+            self._epoch = nodes.epoch
+        stock = self._known.get(shape)
+        if stock is None:
+            stock = self._known[shape] = Stock(nodes, shape)
+            stock.refresh(nodes.free(), np.arange(len(stock.fits)))
+        elif stock.seen < nodes.version:
+            slots = np.flatnonzero(nodes.stamps > stock.seen)
+            if len(slots):
+                stock.refresh(nodes.offers - nodes.used, slots)
+        stock.seen = nodes.version
+        return stock
+
+
+def asked_of(nodes: Nodes, shape: Shape) -> tuple[Ints, Ints]:
+    """(rows, amounts) of what such a pod asks for, each as a column, of resources that some node or pod has named."""
+    asks = {
+        nodes.rows[resource]: min(amount, LARGEST)
+        for resource, amount in shape.request
+        if amount > 0 and resource in nodes.rows
+    }
+    rows = np.array(list(asks), dtype=np.int64).reshape(-1, 1)
+    return rows, np.array(list(asks.values()), dtype=np.int64).reshape(-1, 1)
