@@ -211,12 +211,14 @@ class Shares:
         DESERVED: within what it deserves, in all that is asked for. GUARANTEE: within its guarantee where it has one,
         which has to be so for something that is asked for, and within what it deserves in the rest.
         """
-        claimed = self.claimed(seat, asks, line)
-        return bool(claimed) and all(
-            seat.use.get(each, 0) + count <= _line(seat, each, line if each in claimed else Rule.DESERVED)
-            for each, count in asks.items()
-            if count > 0
-        )
+        claims = False
+        for each, count in asks.items():
+            if count > 0:
+                guaranteed = line is Rule.GUARANTEE and each in seat.floor
+                if seat.use.get(each, 0) + count > (seat.floor if guaranteed else seat.deserved).get(each, 0):
+                    return False
+                claims = claims or guaranteed or line is Rule.DESERVED
+        return claims
 
     def above(self, seat: Seat, resources: Iterable[str], line: Rule) -> set[str]:
         """In which of these resources the seat uses more than this line: those that the claimant has `claimed`."""

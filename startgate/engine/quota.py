@@ -9,6 +9,7 @@ depth of the tree times the resources asked for; what the queues have is changed
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -25,6 +26,9 @@ class Refusal(msgspec.Struct, frozen=True):
     """What the asking queue could still have as far up as this level."""
 
 
+_Bounds: TypeAlias = tuple[tuple[Level, int], ...]
+
+
 class Books:
     """Who has how much: the tree with what runs in it."""
 
@@ -32,6 +36,9 @@ class Books:
         self._tree = Tree(queues, total)
         self.root = self._tree.root
         self.problems: Mapping[str, list[str]] = self._tree.problems
+        self._now: dict[tuple[str, str], _Bounds] = {}
+        self._idle: dict[tuple[str, str], _Bounds] = {}
+        """By queue and resource: worked out once, as long as nothing is taken."""
 
     def copy(self) -> "Books":
         """Other books that say the same; what is taken in either isn't seen in the other."""
@@ -39,6 +46,7 @@ class Books:
         twin._tree = self._tree.copy()
         twin.root = twin._tree.root
         twin.problems = self.problems
+        twin._now, twin._idle = {}, self._idle
         return twin
 
     def level(self, queue: str) -> Level:
@@ -50,35 +58,35 @@ class Books:
 
         With `idle`: if nothing ran at all and the cluster were large enough; None then means that it can be some day.
         """
-        level = self.level(queue)
-        blocked: dict[str, Level] = {}
+        blocked: dict[str, tuple[Level, int]] = {}
         for resource, asked in asks.items():
-            above = _blocks(level, resource, asked, idle=idle)
-            if above is not None:
-                blocked[resource] = above
+            for level, most in self._bounds(queue, resource, idle=idle):
+                if asked > most and asked > 0 and not (idle and level.parent is None):
+                    blocked[resource] = level, most
+                    break
         if not blocked:
             return None
-        lowest = next(each for each in level.path() if each in blocked.values())
-        return Refusal(
-            lowest,
-            {
-                resource: _left(level, resource, lowest, idle=idle)
-                for resource, above in blocked.items()
-                if above is lowest
-            },
-        )
+        lowest = next(each for each in self.level(queue).path() if any(each is level for level, _ in blocked.values()))
+        return Refusal(lowest, {each: most for each, (level, most) in blocked.items() if level is lowest})
 
     def times(self, queue: str, each: Amounts, most: int) -> int:
         """How many times so much more is within quota, at most `most`."""
-        level = self.level(queue)
         for resource, asked in each.items():
-            if _blocks(level, resource, asked * most, idle=False) is not None:
-                most = _left(level, resource, self.root, idle=False) // asked
+            if asked > 0:
+                most = min(most, max(0, self._bounds(queue, resource, idle=False)[-1][1] // asked))
         return most
+
+    def _bounds(self, queue: str, resource: str, *, idle: bool) -> _Bounds:
+        known = self._idle if idle else self._now
+        found = known.get((queue, resource))
+        if found is None:
+            found = known[queue, resource] = _bounds(self.level(queue), resource, idle=idle)
+        return found
 
     def take(self, queue: str, amounts: Amounts) -> None:
         """Charges so much to the queue, whatever the limits say."""
         level = self.level(queue)
+        self._now.clear()
         for resource, count in amounts.items():
             level.own[resource] = level.own.get(resource, 0) + count
             rise = count
@@ -97,7 +105,7 @@ class Books:
         """
         level = self.level(queue)
         resources = {resource for each in level.path() for resource in each.ceiling}
-        return {resource: _left(level, resource, self.root, idle=idle) for resource in sorted(resources)}
+        return {each: self._bounds(queue, each, idle=idle)[-1][1] for each in sorted(resources)}
 
     def closed(self) -> "Books":
         """The same books, closed: nothing is taken from now on, so what is asked often is worked out once."""
@@ -134,54 +142,37 @@ class Books:
 class _Closed(Books):
     """Books in which nothing changes any more."""
 
-    known: dict[tuple[str, str, str, bool], dict[str, int]]
+    known: dict[tuple[str, str, str], dict[str, int]]
 
     def use(self, level: Level) -> dict[str, int]:
-        return self._once(("use", "", level.name, False), lambda: Books.use(self, level))
+        return self._once(("use", "", level.name), lambda: Books.use(self, level))
 
     def kept(self, queue: str, level: Level) -> dict[str, int]:
-        return self._once(("kept", queue, level.name, False), lambda: Books.kept(self, queue, level))
+        return self._once(("kept", queue, level.name), lambda: Books.kept(self, queue, level))
 
-    def headroom(self, queue: str, *, idle: bool = False) -> dict[str, int]:
-        return self._once(("headroom", queue, "", idle), lambda: Books.headroom(self, queue, idle=idle))
-
-    def _once(self, key: tuple[str, str, str, bool], work: Callable[[], dict[str, int]]) -> dict[str, int]:
+    def _once(self, key: tuple[str, str, str], work: Callable[[], dict[str, int]]) -> dict[str, int]:
         found = self.known.get(key)
         if found is None:
             found = self.known[key] = work()
         return found
 
 
-def _blocks(level: Level, resource: str, asked: int, *, idle: bool) -> Level | None:
-    """The first level, from below, whose charge this would raise above its ceiling."""
-    rise = asked
-    for each in level.path():
-        inner = (each.idle if idle else each.inner).get(resource, 0)
-        after = inner + rise
-        rise = after - max(each.floor.get(resource, 0), inner)
-        if rise <= 0 or (idle and each.parent is None):
-            return None
-        ceiling = each.limit(resource)
-        if ceiling is not None and after > ceiling:
-            return each
-    return None
-
-
-def _left(level: Level, resource: str, top: Level, *, idle: bool) -> int:
-    """The most that may be asked for as far up as `top`, which has a ceiling in this resource.
+def _bounds(level: Level, resource: str, *, idle: bool) -> _Bounds:
+    """What may be asked for as far up as each level that has a ceiling in this resource, from below; each at most what
+    the one before it lets through.
 
     At each level, what its guarantee still covers passes in any case; what is beyond that has to stay below its
     ceiling and to pass the levels above.
     """
-    covered = 0
-    most: list[int] = []
+    covered, most = 0, None
+    found = []
     for each in level.path():
         inner = (each.idle if idle else each.inner).get(resource, 0)
         slack = max(each.floor.get(resource, 0) - inner, 0)
         ceiling = each.limit(resource)
         if ceiling is not None:
-            most.append(covered + max(slack, ceiling - inner))
-        if each is top:
-            break
+            here = covered + max(slack, ceiling - inner)
+            most = here if most is None else min(most, here)
+            found.append((each, most))
         covered += slack
-    return min(most)
+    return tuple(found)
