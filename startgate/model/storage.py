@@ -50,6 +50,15 @@ IN_TREE: Final = {
 }
 """Sources that kube-scheduler translates to those of a CSI driver (csi-translation-lib), by the plugin's old name."""
 
+MIGRATED: Final = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+}
+"""Of these plugins those whose volumes count among a CSI driver's, and which (nodevolumelimits, isCSIMigrationOn)."""
+
 
 # --- as the API server has them ---------------------------------------------------------------------------------
 
@@ -154,7 +163,10 @@ class VolumeNodeResources(Wire, frozen=True):
 
 
 class CSINodeDriver(Wire, frozen=True):
+    nullable = {"topology_keys": tuple}
+
     name: str = ""
+    topology_keys: Many[str] = ()
     allocatable: VolumeNodeResources | None = None
 
 
@@ -167,6 +179,30 @@ class CSINodeSpec(Wire, frozen=True):
 class CSINode(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: CSINodeSpec = CSINodeSpec()
+
+
+class CSIDriverSpec(Wire, frozen=True):
+    prevent_pod_scheduling_if_missing: bool | None = None
+
+
+class CSIDriver(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class VolumeAttachmentSource(Wire, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(Wire, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+
+
+class VolumeAttachment(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
 
 
 # --- as they are held -------------------------------------------------------------------------------------------
@@ -259,6 +295,27 @@ class NodeDrivers(Struct, frozen=True, kw_only=True):
     name: str
     drivers: tuple[tuple[str, int | None], ...] = ()
     """Sorted; each with how many volumes it can attach there, None for no limit."""
+    keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Sorted; each with the node's labels (topologyKeys) that say from where a volume made for this node can be used:
+    from every node with the same values; with no key, from everywhere."""
+
+
+class AnyNodeDriver(Struct, frozen=True, kw_only=True):
+    """A CSIDriver: what holds of it on every node."""
+
+    name: str
+    required: bool = False
+    """Whether pods with its volumes stay away from nodes that it isn't on (KEP-5030)."""
+
+
+class Attachment(Struct, frozen=True, kw_only=True):
+    """A VolumeAttachment: a volume that is attached to a node or about to be, whether or not a pod there has it."""
+
+    name: str
+    node: str
+    driver: str = ""
+    volume: str = ""
+    """The PersistentVolume's name; "" where it has none."""
 
 
 def volume_of(wire: PersistentVolume) -> Volume:
@@ -324,8 +381,24 @@ def class_of(wire: StorageClass) -> VolumeClass:
 
 def drivers_of(wire: CSINode) -> NodeDrivers:
     """The compact form."""
-    found = ((each.name, each.allocatable.count if each.allocatable else None) for each in wire.spec.drivers)
-    return NodeDrivers(name=wire.metadata.name, drivers=tuple(sorted(found, key=lambda each: each[0])))
+    drivers = sorted(wire.spec.drivers, key=lambda each: each.name)
+    return NodeDrivers(
+        name=wire.metadata.name,
+        drivers=tuple((each.name, each.allocatable.count if each.allocatable else None) for each in drivers),
+        keys=tuple((each.name, tuple(sorted(each.topology_keys))) for each in drivers),
+    )
+
+
+def driver_of(wire: CSIDriver) -> AnyNodeDriver:
+    """The compact form."""
+    return AnyNodeDriver(name=wire.metadata.name, required=wire.spec.prevent_pod_scheduling_if_missing is True)
+
+
+def attachment_of(wire: VolumeAttachment) -> Attachment:
+    """The compact form."""
+    spec = wire.spec
+    volume = spec.source.persistent_volume_name or ""
+    return Attachment(name=wire.metadata.name, node=spec.node_name, driver=spec.attacher, volume=volume)
 
 
 def _zones(label: str) -> frozenset[str]:
