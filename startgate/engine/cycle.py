@@ -158,7 +158,7 @@ class _Decision:
             self.turns = Turns(self.ground.shares, left)
         for gang in left:
             self._note_next(gang)
-            self.drafts.stays.append((gang.gang, (Trial(gang.queue, some(gang.minimum)),)))
+            self.drafts.stays.append((gang.gang, (self._trial(gang),)))
 
     def _note_next(self, gang: Waiting) -> None:
         if gang.queue not in self.heads:
@@ -167,11 +167,10 @@ class _Decision:
 
     def _turn(self, gang: Waiting) -> bool:
         """Lets the gang go, or makes room for it; False, with nothing changed for others, where neither can be."""
-        minimum = gang.minimum
-        asks = self.asks.get(minimum)
+        minimum, trial = gang.minimum, self._trial(gang)
+        asks = self.asks.get(trial.batches)
         if asks is None:
-            asks = self.asks[minimum] = amounts_of(minimum)
-        trial = Trial(gang.queue, minimum)
+            asks = self.asks[trial.batches] = amounts_of(minimum)
         if trial not in self.refused:
             if self._admit(gang, minimum, asks):
                 return True
@@ -184,6 +183,9 @@ class _Decision:
             return True
         self.patience.protect(gang, asks)
         return False
+
+    def _trial(self, gang: Waiting) -> Trial:
+        return Trial(gang.queue, self.ground.now.room.kinds(gang.minimum))
 
     def _admit(self, gang: Waiting, minimum: tuple[Batch, ...], asks: Amounts) -> bool:
         """Lets the minimum go, whole; what comes with it has its turn later."""
@@ -233,7 +235,7 @@ class _Decision:
         for queue in found.queues:
             self.turns.moved(queue)
         if found.hold is None:
-            return self._admit(gang, trial.batches, asks) or self._wait_ahead(gang, trial, asks)
+            return self._admit(gang, gang.minimum, asks) or self._wait_ahead(gang, trial, asks)
         self.turns.moved(gang.queue)
         self._hold(found.hold)
         self._note_next(gang)
@@ -244,7 +246,7 @@ class _Decision:
 
     def _wait_ahead(self, gang: Waiting, trial: Trial, asks: Amounts) -> bool:
         """It starts when what leaves is gone, which nobody else may have meanwhile."""
-        placements = self.ground.place_ahead(gang.queue, trial.batches, asks)
+        placements = self.ground.place_ahead(gang.queue, gang.minimum, asks)
         if placements is None:
             return False
         self._hold(Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements))

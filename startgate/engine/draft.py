@@ -136,10 +136,11 @@ class _Slack:
         return count > 1 and any(self._left_for(batch.shape) < count for batch in batches)
 
     def _left_for(self, shape: Shape) -> int:
-        left = self._left.get(shape)
+        kind = self._room.kind(shape)
+        left = self._left.get(kind)
         if left is None:
             taken = sum(_displaced(shape, request) * count for request, count in self._rivals.items())
-            left = self._left[shape] = self._room.fits(shape) - taken
+            left = self._left[kind] = self._room.fits(shape) - taken
         return left
 
 

@@ -49,18 +49,26 @@ class Room:
         twin._log = list(self._log)
         return twin
 
+    def kind(self, shape: Shape) -> Shape:
+        """What all that have the same answers here have in common: whether they have room, and why not."""
+        return shape if shape.constrained else shape.plain
+
+    def kinds(self, batches: Sequence[Batch]) -> tuple[Batch, ...]:
+        """The batches that aren't empty, by what their pods are here."""
+        return tuple([Batch(self.kind(batch.shape), batch.count) for batch in batches if batch.count > 0])
+
     def fits(self, shape: Shape) -> int:
         """How many pods of this shape can be placed now: exact."""
         return self._stock(shape).total
 
     def fits_empty(self, shape: Shape) -> Ints:
         """By slot: how many pods of this shape the node would take if nothing were on it. Not to be written into."""
-        return self.cluster.stocks.of(shape).empty()
+        return self.cluster.stocks.of(shape.plain).empty()
 
     def fits_cleared(self, shape: Shape) -> int:
         """How many pods of this shape could be placed if no gang had pods on any node, when the decision began; never
         less than `fits`."""
-        return int(self.cluster.stocks.of(shape).cleared().sum())
+        return int(self.cluster.stocks.of(shape.plain).cleared().sum())
 
     def fits_with(self, shape: Shape, freed: Ints) -> int:
         """How many pods of this shape could be placed if so much more (resources x slots) were free."""
@@ -194,12 +202,13 @@ class Room:
 
     def _stock(self, shape: Shape) -> Stock:
         """The shape's numbers, up to date. Not to be written into."""
-        stock = self._stocks.get(shape)
+        kind = shape.plain
+        stock = self._stocks.get(kind)
         if stock is None:
-            base = self.cluster.stocks.of(shape)
+            base = self.cluster.stocks.of(kind)
             if not self._log:
                 return base
-            stock = self._stocks[shape] = base.copy()
+            stock = self._stocks[kind] = base.copy()
             stock.seen = 0
         if stock.seen < len(self._log):
             news = self._log[stock.seen :]
@@ -248,9 +257,10 @@ class Room:
 
     def _costs(self, shape: Shape) -> tuple[Ints, Ints]:
         """Rows and amounts of what a pod of this shape asks for, without working out where it would fit."""
-        found = self._asked.get(shape)
+        kind = shape.plain
+        found = self._asked.get(kind)
         if found is None:
-            found = self._asked[shape] = asked_of(self.cluster, shape)
+            found = self._asked[kind] = asked_of(self.cluster, shape)
         return found
 
     def _hardest_first(self, counts: dict[Shape, int]) -> list[Shape]:

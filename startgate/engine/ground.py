@@ -272,7 +272,9 @@ def _asked(world: World, books: Books) -> dict[str, dict[str, int]]:
 
     What they replace doesn't count, since it leaves; so a restart would cost the queue what it deserves.
     """
-    alike = Counter((gang.queue, gang.minimum, gang.extra) for gang in world.waiting if gang.obstacle is None)
+    alike = Counter(
+        (gang.queue, _plain(gang.minimum), _plain(gang.extra)) for gang in world.waiting if gang.obstacle is None
+    )
     open_ = {queue: queue in world.queues and not books.stopped_by(queue) for queue, _, _ in alike}
     sums: dict[str, dict[str, int]] = {}
     for claim in world.claims:
@@ -284,3 +286,8 @@ def _asked(world: World, books: Books) -> dict[str, dict[str, int]]:
             for resource, count in amounts_of((*minimum, *extra)).items():
                 into[resource] = into.get(resource, 0) + count * times
     return sums
+
+
+def _plain(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
+    """What they ask for doesn't depend on more: so those of many Jobs are alike."""
+    return tuple([Batch(batch.shape.plain, batch.count) for batch in batches])
