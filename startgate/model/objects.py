@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from startgate.model.quantity import Quantity
-from startgate.model.selectors import Labels, Many, NodeSelector
+from startgate.model.selectors import Labels, LabelSelector, Many, NodeSelector
 from startgate.model.taints import Taint, Toleration
 
 # As selectors.Many: null on the wire, empty after __post_init__, and never None for a reader.
@@ -95,15 +95,23 @@ class Presence(Wire, frozen=True):
 
 
 class ContainerPort(Wire, frozen=True):
+    container_port: int = 0
     host_port: int = 0
+    protocol: str = ""
+    host_ip: str = field(name="hostIP", default="")
+
+
+class RestartRule(Wire, frozen=True):
+    action: str = ""
 
 
 class Container(Wire, frozen=True):
-    nullable = {"ports": tuple}
+    nullable = {"ports": tuple, "restart_policy_rules": tuple}
 
     name: str = ""
     resources: Resources = Resources()
     restart_policy: str | None = None
+    restart_policy_rules: Many[RestartRule] = ()
     ports: Many[ContainerPort] = ()
 
     @property
@@ -119,12 +127,23 @@ class NodeAffinity(Wire, frozen=True):
     required: NodeSelector | None = field(name=REQUIRED, default=None)
 
 
+class PodAffinityTerm(Wire, frozen=True):
+    nullable = {"namespaces": tuple, "match_label_keys": tuple, "mismatch_label_keys": tuple}
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: Many[str] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: Many[str] = ()
+    mismatch_label_keys: Many[str] = ()
+
+
 class PodAffinity(Wire, frozen=True):
     """v1.PodAffinity or v1.PodAntiAffinity."""
 
     nullable = {"required": tuple}
 
-    required: Many[Presence] = field(name=REQUIRED, default=())
+    required: Many[PodAffinityTerm] = field(name=REQUIRED, default=())
 
 
 class Affinity(Wire, frozen=True):
@@ -138,23 +157,71 @@ class SchedulingGate(Wire, frozen=True):
 
 
 class TopologySpread(Wire, frozen=True):
+    nullable = {"match_label_keys": tuple}
+
+    max_skew: int = 1
+    topology_key: str = ""
     when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: Many[str] = ()
+
+
+class PersistentVolumeClaimSpec(Wire, frozen=True):
+    nullable = {"access_modes": tuple}
+
+    access_modes: Many[str] = ()
+    selector: LabelSelector | None = None
+    resources: Resources = Resources()
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class ClaimTemplate(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+
+
+class EphemeralSource(Wire, frozen=True):
+    volume_claim_template: ClaimTemplate | None = None
+
+
+class ClaimSource(Wire, frozen=True):
+    claim_name: str = ""
 
 
 class Volume(Wire, frozen=True):
-    """v1.Volume: the sources for which kube-scheduler has a filter."""
+    """v1.Volume: the sources for which kube-scheduler has a filter (VolumeBinding, VolumeRestrictions, CSI limits)."""
 
-    persistent_volume_claim: Presence | None = None
-    ephemeral: Presence | None = None
-    gce_persistent_disk: Presence | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
     aws_elastic_block_store: Presence | None = None
+    azure_disk: Presence | None = None
+    cinder: Presence | None = None
+    gce_persistent_disk: Presence | None = None
     iscsi: Presence | None = None
+    portworx_volume: Presence | None = None
     rbd: Presence | None = None
 
     @property
-    def filtered(self) -> bool:
-        """Whether it can decide on which nodes the pod can run."""
-        return any(getattr(self, source) is not None for source in self.__struct_fields__)
+    def direct(self) -> bool:
+        """Whether it names a disk by itself, without a claim."""
+        return any(
+            source is not None
+            for source in (
+                self.aws_elastic_block_store,
+                self.azure_disk,
+                self.cinder,
+                self.gce_persistent_disk,
+                self.iscsi,
+                self.portworx_volume,
+                self.rbd,
+            )
+        )
 
 
 class PodSpec(Wire, frozen=True):

@@ -4,7 +4,7 @@ Ten thousand pods of a cluster have a few hundred shapes. What always holds: equ
 any pod has it, so that the engine can count by shape.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final
@@ -14,11 +14,13 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from startgate.model import names, objects
-from startgate.model.resources import PODS, pod_request
-from startgate.model.selectors import LabelSelector, NodeSelector
+from startgate.model.resources import PODS, amounts, pod_request
+from startgate.model.selectors import LabelSelector, NodeSelector, Requirement
 from startgate.model.taints import Toleration
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+DO_NOT_SCHEDULE: Final = "DoNotSchedule"
+ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104  (as pods write it)
 
 
 class PodTerm(Struct, frozen=True, cache_hash=True):
@@ -48,7 +50,8 @@ class Spread(Struct, frozen=True, cache_hash=True):
     topology_key: str
     max_skew: int
     selector: LabelSelector | None
-    """With matchLabelKeys in it. None picks no pod."""
+    """With matchLabelKeys in it. None picks no pod. An empty one picks the pod itself, and none of those that are there
+    (as kube-scheduler counts)."""
     min_domains: int = 1
     honors_affinity: bool = True
     """Whether nodes that the pod's node selector and affinity rule out are no domains (nodeAffinityPolicy)."""
@@ -65,12 +68,20 @@ class HostPort(Struct, frozen=True, order=True):
     """Empty, which 0.0.0.0 means too: all of the node's."""
 
 
-class Ephemeral(Struct, frozen=True, order=True):
+class Ephemeral(Struct, frozen=True, cache_hash=True):
     """A volume whose claim is made for the pod and goes with it (KEP-1698)."""
 
     storage_class: str | None = None
     """None: the default class."""
     modes: tuple[str, ...] = ()
+    size: int = 0
+    """Bytes."""
+    block: bool = False
+    """Without a filesystem (volumeMode)."""
+    selector: LabelSelector | None = None
+    """Which volumes it may be bound to; None for any."""
+    attributes: str = ""
+    """Its VolumeAttributesClass."""
 
 
 class Shape(Struct, frozen=True, weakref=True, dict=True, cache_hash=True):
@@ -100,7 +111,6 @@ class Shape(Struct, frozen=True, weakref=True, dict=True, cache_hash=True):
     claims: tuple[str, ...] = ()
     """PersistentVolumeClaims of its namespace, sorted."""
     ephemeral: tuple[Ephemeral, ...] = ()
-    """Sorted."""
 
     @cached_property
     def amounts(self) -> Mapping[str, int]:
@@ -155,55 +165,164 @@ def shape_of(
     With a status it is a pod's, without one a template's: only then `spec.node_name` is a demand rather than
     the outcome. `priority` says what a template can't: the value of its PriorityClass. Raises QuantityError.
     """
+    affinity = spec.affinity or objects.Affinity()
+    seen = {key: value for key, value in labels.items() if key != names.JOB_INDEX}
+    request = pod_request(spec, status)
     return _shared(
         Shape(
-            request=tuple(sorted(pod_request(spec, status).items())),
+            request=tuple(sorted(request.items())),
             node_selector=tuple(sorted(spec.node_selector.items())),
-            affinity=_affinity(spec),
+            affinity=affinity.node_affinity.required if affinity.node_affinity is not None else None,
             tolerations=spec.tolerations,
             node_name=spec.node_name if status is None else "",
             scheduler=spec.scheduler_name or DEFAULT_SCHEDULER,
             priority=priority if priority is not None else spec.priority or 0,
-            unchecked=_unchecked(spec),
+            unchecked=_unchecked(spec, request),
             namespace=namespace,
-            labels=tuple(sorted((key, value) for key, value in labels.items() if key != names.JOB_INDEX)),
+            labels=tuple(sorted(seen.items())),
+            ports=_ports(spec),
+            together=_terms(affinity.pod_affinity, namespace, seen),
+            apart=_terms(affinity.pod_anti_affinity, namespace, seen),
+            spread=_spread(spec, seen),
+            claims=tuple(
+                sorted(
+                    {each.persistent_volume_claim.claim_name for each in spec.volumes if each.persistent_volume_claim}
+                )
+            ),
+            ephemeral=_ephemeral(spec),
         )
     )
 
 
-def _affinity(spec: objects.PodSpec) -> NodeSelector | None:
-    if spec.affinity is None or spec.affinity.node_affinity is None:
+# --- what other pods, ports and volumes have to do with it ------------------------------------------------------
+
+
+def _ports(spec: objects.PodSpec) -> tuple[HostPort, ...]:
+    """The ports of the node that it takes (kube-scheduler's GetHostPorts): of containers and sidecars, since other init
+    containers are gone before the pod runs. On the host's network each port is the node's; a template doesn't say so.
+    """
+    sidecars = (each for each in spec.init_containers if each.sidecar)
+    found = {
+        HostPort(number, port.protocol or "TCP", "" if port.host_ip == ALL_ADDRESSES else port.host_ip)
+        for container in (*sidecars, *spec.containers)
+        for port in container.ports
+        if (number := port.host_port or (port.container_port if spec.host_network else 0)) > 0
+    }
+    return tuple(sorted(found))
+
+
+def _terms(side: objects.PodAffinity | None, namespace: str, labels: Mapping[str, str]) -> tuple[PodTerm, ...]:
+    """The required terms of affinity or anti-affinity, for a pod of this namespace and with these labels."""
+    return tuple(_term(term, namespace, labels) for term in (side.required if side is not None else ()))
+
+
+def _term(term: objects.PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodTerm:
+    selector = _merged(term.label_selector, "In", term.match_label_keys, labels)
+    own = not term.namespaces and term.namespace_selector is None
+    return PodTerm(
+        topology_key=term.topology_key,
+        selector=_merged(selector, "NotIn", term.mismatch_label_keys, labels),
+        namespaces=(namespace,) if own else tuple(sorted(set(term.namespaces))),
+        namespace_selector=term.namespace_selector,
+    )
+
+
+def _spread(spec: objects.PodSpec, labels: Mapping[str, str]) -> tuple[Spread, ...]:
+    """The topology spread constraints that filter; the others only rank nodes."""
+    return tuple(
+        Spread(
+            topology_key=each.topology_key,
+            max_skew=each.max_skew,
+            selector=_merged(each.label_selector, "In", each.match_label_keys, labels),
+            min_domains=1 if each.min_domains is None else each.min_domains,
+            honors_affinity=each.node_affinity_policy != "Ignore",
+            honors_taints=each.node_taints_policy == "Honor",
+        )
+        for each in spec.topology_spread_constraints
+        if each.when_unsatisfiable == DO_NOT_SCHEDULE
+    )
+
+
+def _merged(
+    selector: LabelSelector | None, operator: str, keys: Iterable[str], labels: Mapping[str, str]
+) -> LabelSelector | None:
+    """The selector with (mis)matchLabelKeys in it, as the API server puts them into a new pod's (KEP-3633, 3243).
+
+    In a stored pod they are in it already, which is seen by an expression with that key and operator: nobody else may
+    write one.
+    """
+    if selector is None:
         return None
-    return spec.affinity.node_affinity.required
+    there = {each.key for each in selector.match_expressions if each.operator == operator}
+    more = tuple(Requirement(key, operator, (labels[key],)) for key in keys if key in labels and key not in there)
+    if not more:
+        return selector
+    return LabelSelector(selector.match_labels, (*selector.match_expressions, *more))
 
 
-HOST_PORTS: Final = "host ports"
-POD_AFFINITY: Final = "inter-pod affinity"
-SPREAD: Final = "topology spread"
-VOLUMES: Final = "volumes"
-CLAIMS: Final = "resource claims"
-GROUP: Final = "scheduling group"
+def _ephemeral(spec: objects.PodSpec) -> tuple[Ephemeral, ...]:
+    made = []
+    for volume in spec.volumes:
+        if volume.ephemeral is None or volume.ephemeral.volume_claim_template is None:
+            continue
+        asked = volume.ephemeral.volume_claim_template.spec
+        made.append(
+            Ephemeral(
+                storage_class=asked.storage_class_name,
+                modes=asked.access_modes,
+                size=amounts(asked.resources.requests).get("storage", 0),
+                block=asked.volume_mode == "Block",
+                selector=asked.selector,
+                attributes=asked.volume_attributes_class_name or "",
+            )
+        )
+    return tuple(made)
 
 
-def _unchecked(spec: objects.PodSpec) -> tuple[str, ...]:
-    """Which of kube-scheduler's filters this pod meets that the engine doesn't follow yet."""
+CLAIMS: Final = "resource claims (DRA)"
+GROUP: Final = "a scheduling group"
+DISKS: Final = "disks that the pods name without a claim"
+INDEX: Final = "a selector on the completion index"
+RESTARTS: Final = "containers that restart all others, which takes nodes that declare that feature"
+
+BY_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+"""Before the name of a DeviceClass: a resource that is always allocated by DRA (KEP-5004)."""
+
+
+def _unchecked(spec: objects.PodSpec, request: Iterable[str]) -> tuple[str, ...]:
+    """Which of kube-scheduler's filters this pod meets that the engine doesn't follow."""
     found = set()
-    # On the host's network each port is a host port; in a template that isn't spelled out yet.
-    if any(port.host_port or spec.host_network for each in spec.containers for port in each.ports) or any(
-        port.host_port or spec.host_network for each in spec.init_containers if each.sidecar for port in each.ports
-    ):
-        found.add(HOST_PORTS)
-    affinity = spec.affinity
-    if affinity is not None and any(
-        side is not None and side.required for side in (affinity.pod_affinity, affinity.pod_anti_affinity)
-    ):
-        found.add(POD_AFFINITY)
-    if any(each.when_unsatisfiable == "DoNotSchedule" for each in spec.topology_spread_constraints):
-        found.add(SPREAD)
-    if any(volume.filtered for volume in spec.volumes):
-        found.add(VOLUMES)
-    if spec.resource_claims:
+    if spec.resource_claims or any(resource.startswith(BY_CLASS) for resource in request):
         found.add(CLAIMS)
+    # Without its feature gate (GenericWorkload, off by default up to 1.37) the API server stores none.
     if spec.scheduling_group is not None:
         found.add(GROUP)
+    if any(volume.direct for volume in spec.volumes):
+        found.add(DISKS)
+    if any(names.JOB_INDEX in keys for keys in _selecting(spec)):
+        found.add(INDEX)
+    # KEP-5328: the only feature of nodes that pods can need by default, up to 1.37.
+    if any(
+        rule.action == "RestartAllContainers"
+        for container in (*spec.init_containers, *spec.containers)
+        for rule in container.restart_policy_rules
+    ):
+        found.add(RESTARTS)
     return tuple(sorted(found))
+
+
+def _selecting(spec: objects.PodSpec) -> Iterator[set[str]]:
+    """The keys of labels by which each constraint picks pods."""
+    affinity = spec.affinity or objects.Affinity()
+    for side in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        for term in side.required if side is not None else ():
+            yield {*_keys(term.label_selector), *term.match_label_keys, *term.mismatch_label_keys}
+    for each in spec.topology_spread_constraints:
+        if each.when_unsatisfiable == DO_NOT_SCHEDULE:
+            yield {*_keys(each.label_selector), *each.match_label_keys}
+
+
+def _keys(selector: LabelSelector | None) -> tuple[str, ...]:
+    if selector is None:
+        return ()
+    return (*selector.match_labels, *(each.key for each in selector.match_expressions))

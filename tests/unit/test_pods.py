@@ -190,42 +190,6 @@ def test_a_priority_of_zero_can_be_told() -> None:
     assert shape_of(template({"priority": 5})).priority == 5
 
 
-PORT = {"containerPort": 80}
-
-
-@pytest.mark.parametrize(
-    ("spec", "found"),
-    [
-        ({"containers": [{"ports": [{**PORT, "hostPort": 80}]}]}, ("host ports",)),
-        ({"containers": [{"ports": [PORT]}]}, ()),
-        ({"containers": [{"ports": [PORT]}], "hostNetwork": True}, ("host ports",)),
-        ({"containers": [{}], "hostNetwork": True}, ()),
-        ({"initContainers": [{"ports": [{**PORT, "hostPort": 80}]}]}, ()),  # gone before the others start
-        (
-            {"initContainers": [{"ports": [{**PORT, "hostPort": 80}], "restartPolicy": "Always"}]},
-            ("host ports",),
-        ),
-        ({"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "a"}]}}}, ("inter-pod affinity",)),
-        ({"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "a"}]}}}, ("inter-pod affinity",)),
-        ({"affinity": {"podAntiAffinity": {REQUIRED: []}}}, ()),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, ("topology spread",)),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
-        ({"volumes": [{"persistentVolumeClaim": {"claimName": "a"}}]}, ("volumes",)),
-        ({"volumes": [{"ephemeral": {}}]}, ("volumes",)),
-        ({"volumes": [{"awsElasticBlockStore": {"volumeID": "a"}}]}, ("volumes",)),
-        ({"volumes": [{"emptyDir": {}}, {"configMap": {"name": "a"}}, {"projected": {}}]}, ()),
-        ({"resourceClaims": [{"name": "a"}]}, ("resource claims",)),
-        ({"schedulingGroup": {"podGroupName": "a"}}, ("scheduling group",)),
-        (
-            {"volumes": [{"ephemeral": {}}], "containers": [{"ports": [{"hostPort": 80}]}]},
-            ("host ports", "volumes"),
-        ),
-    ],
-)
-def test_says_what_the_engine_does_not_check(spec: dict[str, Any], found: tuple[str, ...]) -> None:
-    assert shape_of(template(spec)).unchecked == found
-
-
 def test_a_shape_goes_with_its_last_pod() -> None:
     pods = [held(index, {"priority": 4242}) for index in range(3)]
     watched = ref(pods[0].shape)
