@@ -74,14 +74,13 @@ class Ephemeral(Struct, frozen=True, cache_hash=True):
     storage_class: str | None = None
     """None: the default class."""
     modes: tuple[str, ...] = ()
-    size: int = 0
+    request: int = 0
     """Bytes."""
     block: bool = False
     """Without a filesystem (volumeMode)."""
     selector: LabelSelector | None = None
     """Which volumes it may be bound to; None for any."""
-    attributes: str = ""
-    """Its VolumeAttributesClass."""
+    attributes_class: str = ""
 
 
 class Shape(Struct, frozen=True, weakref=True, dict=True, cache_hash=True):
@@ -270,10 +269,10 @@ def _ephemeral(spec: objects.PodSpec) -> tuple[Ephemeral, ...]:
             Ephemeral(
                 storage_class=asked.storage_class_name,
                 modes=asked.access_modes,
-                size=amounts(asked.resources.requests).get("storage", 0),
+                request=amounts(asked.resources.requests).get("storage", 0),
                 block=asked.volume_mode == "Block",
                 selector=asked.selector,
-                attributes=asked.volume_attributes_class_name or "",
+                attributes_class=asked.volume_attributes_class_name or "",
             )
         )
     return tuple(made)

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from startgate.model.objects import ObjectMeta, Presence, Quantities, Wire, timestamp
+from startgate.model.objects import ObjectMeta, PersistentVolumeClaimSpec, Presence, Quantities, Wire, timestamp
 from startgate.model.quantity import parse_units
 from startgate.model.selectors import LabelSelector, Many, NodeSelector
 
@@ -42,13 +42,11 @@ DEFAULT_ANNOTATIONS: Final = (
 IN_TREE: Final = {
     "aws_elastic_block_store": "kubernetes.io/aws-ebs",
     "azure_disk": "kubernetes.io/azure-disk",
-    "azure_file": "kubernetes.io/azure-file",
     "cinder": "kubernetes.io/cinder",
     "gce_persistent_disk": "kubernetes.io/gce-pd",
     "portworx_volume": "kubernetes.io/portworx-volume",
-    "vsphere_volume": "kubernetes.io/vsphere-volume",
 }
-"""Sources that kube-scheduler translates to those of a CSI driver (csi-translation-lib), by the plugin's old name."""
+"""Sources whose volumes count among a CSI driver's (nodevolumelimits, isCSIMigrationOn), by the plugin's old name."""
 
 MIGRATED: Final = {
     "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
@@ -57,7 +55,7 @@ MIGRATED: Final = {
     "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
     "kubernetes.io/portworx-volume": "pxd.portworx.com",
 }
-"""Of these plugins those whose volumes count among a CSI driver's, and which (nodevolumelimits, isCSIMigrationOn)."""
+"""Which driver's."""
 
 
 # --- as the API server has them ---------------------------------------------------------------------------------
@@ -91,11 +89,9 @@ class PersistentVolumeSpec(Wire, frozen=True):
     csi: CsiSource | None = None
     aws_elastic_block_store: Presence | None = None
     azure_disk: Presence | None = None
-    azure_file: Presence | None = None
     cinder: Presence | None = None
     gce_persistent_disk: Presence | None = None
     portworx_volume: Presence | None = None
-    vsphere_volume: Presence | None = None
 
 
 class PersistentVolumeStatus(Wire, frozen=True):
@@ -106,24 +102,6 @@ class PersistentVolume(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
-
-
-class StorageRequest(Wire, frozen=True):
-    nullable = {"requests": dict}
-
-    requests: Quantities = {}
-
-
-class PersistentVolumeClaimSpec(Wire, frozen=True):
-    nullable = {"access_modes": tuple}
-
-    access_modes: Many[str] = ()
-    selector: LabelSelector | None = None
-    resources: StorageRequest = StorageRequest()
-    volume_name: str = ""
-    storage_class_name: str | None = None
-    volume_mode: str | None = None
-    volume_attributes_class_name: str | None = None
 
 
 class PersistentVolumeClaimStatus(Wire, frozen=True):

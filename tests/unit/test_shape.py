@@ -159,7 +159,7 @@ def test_volumes() -> None:
         }
     )
     assert made.claims == ("code", "data")
-    scratch = Ephemeral("fast", ("ReadWriteOnce",), size=1 << 30, block=True, selector=match(a="b"))
+    scratch = Ephemeral("fast", ("ReadWriteOnce",), request=1 << 30, block=True, selector=match(a="b"))
     assert made.ephemeral == (scratch, Ephemeral())
     assert made.unchecked == ()
 
