@@ -1,0 +1,242 @@
+"""Where pods of one shape may go when other pods have a say in it: inter-pod affinity, anti-affinity, topology spread.
+
+kube-scheduler's filters InterPodAffinity and PodTopologySpread (default configuration; 1.37). What always holds:
+
+* What `arrange` gives can be bound in its order, one pod after the other: each is let in with those before it there.
+* It is as many as can be placed by whatever method under one constraint that the pods themselves change (one spread, or
+  anti-affinity to itself, or affinity to itself by keys of which it is the only one), together with any number of those
+  that they don't (existing pods', or about others), and under a spread with anti-affinity to itself where no domain of
+  the latter lies in two of the former.
+* Under several others it may be fewer than a cleverer search would find: a few orders are tried.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from startgate.engine.company import Pick, Scratch, Where
+from startgate.engine.filling import fill
+from startgate.engine.filters import Demand
+from startgate.engine.limits import Apart, Limit, Skew, single
+from startgate.engine.nodes import Bools, Ints, Nodes
+from startgate.engine.topology import NONE, Domains
+from startgate.model.shape import PodTerm, Shape, Spread
+from startgate.model.taints import Toleration, untolerated
+
+TRIES: Final = 64
+"""For affinity to itself: so many domains are tried, those that the pods would leave the least room in first."""
+
+TOLERANT: Final = (Toleration(operator="Exists"),)
+
+
+class Arrangement(NamedTuple):
+    """Pods in the order in which they can be bound."""
+
+    slots: Ints
+    """A slot may come more than once."""
+    counts: Ints
+    """Pods, one after the other, in the slot of the same place."""
+    total: int
+
+
+def arrange(shape: Shape, count: int, *, caps: Ints, keys: Ints, nodes: Nodes, scratch: Scratch) -> Arrangement:
+    """Places for so many pods, or for as many as there are.
+
+    `caps`: by slot, how many of them the node takes as far as the pods themselves go (resources, node filters, ports,
+    volumes). `keys`: by slot, which nodes come first where there is a choice: lower ones.
+    """
+    ground = _Ground(shape, caps, nodes, scratch)
+    best = _arrangement([])
+    for part in ground.parts(count, keys):
+        if part.room <= best.total:
+            continue
+        found = _arrangement(fill(part.caps, keys, [limit.copy() for limit in part.limits], count))
+        if found.total > best.total:
+            best = found
+        if best.total >= count:
+            break
+    return best
+
+
+def most(shape: Shape, up_to: int, *, caps: Ints, nodes: Nodes, scratch: Scratch) -> int:
+    """How many such pods can be placed; what is beyond `up_to` isn't looked for. As exact as `arrange`."""
+    ground = _Ground(shape, caps, nodes, scratch)
+    best = 0
+    for part in ground.parts(up_to, nodes.ranks()):
+        if best >= up_to or part.room <= best:
+            continue
+        known = part.most()
+        if known is None:
+            known = sum(pods for _, pods in fill(part.caps, nodes.ranks(), [x.copy() for x in part.limits], up_to))
+        best = max(best, known)
+    return min(best, up_to)
+
+
+def _arrangement(steps: list[tuple[int, int]]) -> Arrangement:
+    columns = np.array(steps, dtype=np.int64).reshape(-1, 2)
+    return Arrangement(columns[:, 0], columns[:, 1], int(columns[:, 1].sum()))
+
+
+class _Part(NamedTuple):
+    """Nodes that the pods may have together."""
+
+    caps: Ints
+    limits: list[Limit]
+    room: int
+    """No more than so many pods."""
+
+    def most(self) -> int | None:
+        """How many pods fit, where that needs no trying."""
+        if not self.limits:
+            return self.room
+        only = self.limits[0]
+        if len(self.limits) > 1 or not isinstance(only, Skew):
+            return None
+        room = np.zeros(len(only.counts), dtype=np.int64)
+        open_ = self.caps > 0
+        np.add.at(room, only.of[open_], self.caps[open_])
+        return only.most(room)
+
+
+class _Ground:
+    """The nodes as they are for such pods: what existing pods leave of them, and the limits that remain."""
+
+    def __init__(self, shape: Shape, caps: Ints, nodes: Nodes, scratch: Scratch) -> None:
+        self.shape = shape
+        self.nodes = nodes
+        self.scratch = scratch
+        self.caps = np.maximum(caps, 0)
+        self.limits: list[Limit] = []
+        self.groups: Ints | None = None
+        """By slot: pods are to be in one and the same of these (affinity to itself); -1: none of them."""
+        for key, where in scratch.against(shape).items():
+            domains = self._domains(key)
+            self._close(domains, _sums(domains, where) > 0)
+        self._keep_apart()
+        self._spread()
+        self._keep_together()
+        self._one_a_node()
+
+    def parts(self, count: int, keys: Ints) -> list[_Part]:
+        """Alternatives, the best first: where all of so many pods may go with the least room left."""
+        if self.groups is None:
+            return [_Part(self.caps, self.limits, int(self.caps.sum()))]
+        slots = np.flatnonzero((self.caps > 0) & (self.groups != NONE))
+        names, group = np.unique(self.groups[slots], return_inverse=True)
+        room = np.zeros(len(names), dtype=np.int64)
+        np.add.at(room, group, self.caps[slots])
+        first = np.full(len(names), np.iinfo(np.int64).max)
+        np.minimum.at(first, group, keys[slots])
+        order = np.lexsort((first, np.where(room >= count, room, -room), room < count))
+        return [
+            _Part(np.where(self.groups == names[each], self.caps, 0), self.limits, int(room[each]))
+            for each in order[:TRIES].tolist()
+        ]
+
+    def _domains(self, key: str) -> Domains:
+        return self.scratch.company.topology.domains(key, len(self.caps))
+
+    def _close(self, domains: Domains, full: Bools) -> None:
+        self.caps[np.append(full, False)[domains.of]] = 0
+
+    def _keep_apart(self) -> None:
+        """Anti-affinity of such pods, against those that are there and among themselves."""
+        own = set()
+        for term in self.shape.apart:
+            domains = self._domains(term.topology_key)
+            self._close(domains, _sums(domains, self.scratch.where(Pick((_bare(term),)))) > 0)
+            if self._picks_itself(term):
+                own.add(term.topology_key)
+        self.limits += [Apart(self._domains(key).of) for key in sorted(own)]
+
+    def _keep_together(self) -> None:
+        """Affinity: one and the same pod must meet all terms.
+
+        Where there is none anywhere, pods that meet their own may begin on any node that has all the labels, and the
+        others have to follow the first.
+        """
+        terms = self.shape.together
+        if not terms:
+            return
+        pairs = [self._domains(term.topology_key) for term in terms]
+        for domains in pairs:
+            self.caps[domains.of == NONE] = 0
+        where = self.scratch.where(Pick(tuple(_bare(term) for term in terms)))
+        there = [_sums(domains, where) > 0 for domains in pairs]
+        if any(bool(each.any()) for each in there):
+            for domains, here in zip(pairs, there, strict=True):
+                self._close(domains, ~here)
+        elif all(self._picks_itself(term) for term in terms):
+            self.groups = _combined([domains.of for domains in pairs])
+        else:
+            self.caps[:] = 0
+
+    def _spread(self) -> None:
+        """Topology spread: nodes are looked at only where they have the labels of all constraints."""
+        all_domains = [self._domains(each.topology_key) for each in self.shape.spread]
+        labelled = np.ones(len(self.caps), dtype=np.bool_)
+        for domains in all_domains:
+            labelled &= domains.of != NONE
+        for each, domains in zip(self.shape.spread, all_domains, strict=True):
+            # Nodes that it doesn't look at are closed to the pod anyway: by the very filters that rule them out.
+            looked_at = labelled & self._included(each)
+            self.caps[~looked_at] = 0
+            if each.selector is None or not (each.selector.match_labels or each.selector.match_expressions):
+                continue  # picks nobody, or (kube-scheduler's exception) counts nobody
+            term = PodTerm("", each.selector, (self.shape.namespace,))
+            slots, pods = self.scratch.where(Pick((term,), staying=True))
+            inside = looked_at[slots]
+            counts = _sums(domains, (slots[inside], pods[inside]))
+            limit = Skew(domains, np.unique(domains.of[looked_at]), counts, each.max_skew, each.min_domains)
+            if each.selector.matches(self.shape.label_map):
+                self.limits.append(limit)
+            else:
+                self._close(domains, counts - limit.least > each.max_skew)
+
+    def _included(self, spread: Spread) -> Bools:
+        shape = self.shape
+        included = np.ones(len(self.caps), dtype=np.bool_)
+        if spread.honors_affinity and (shape.node_selector or shape.affinity is not None):
+            included &= self.nodes.matching(Demand("", TOLERANT, shape.node_selector, shape.affinity))
+        if spread.honors_taints:
+            for slot, known in enumerate(self.nodes.facts):
+                # Taints alone: that a node is unschedulable isn't asked here.
+                if known is not None and known.taints and untolerated(shape.tolerations, known.taints) is not None:
+                    included[slot] = False
+        return included
+
+    def _one_a_node(self) -> None:
+        """Anti-affinity to itself where each node is a domain of its own needs no keeping count."""
+        slots = np.flatnonzero(self.caps > 0)
+        alone = [limit for limit in self.limits if isinstance(limit, Apart) and single(limit, slots)]
+        if alone:
+            self.caps = np.minimum(self.caps, 1)
+            self.limits = [limit for limit in self.limits if limit not in alone]
+
+    def _picks_itself(self, term: PodTerm) -> bool:
+        return term.picks(self.shape.namespace, self.shape.label_map, self.scratch.company.namespaces)
+
+
+def _bare(term: PodTerm) -> PodTerm:
+    return replace(term, topology_key="")
+
+
+def _sums(domains: Domains, where: Where) -> Ints:
+    """How many pods there are in each domain."""
+    slots, pods = where
+    of = domains.of[slots]
+    sums = np.zeros(domains.size, dtype=np.int64)
+    np.add.at(sums, of[of != NONE], pods[of != NONE])
+    return sums
+
+
+def _combined(columns: list[Ints]) -> Ints:
+    """By slot: a number for each combination of domains; -1 where one of them is missing."""
+    missing = np.zeros(len(columns[0]), dtype=np.bool_)
+    combined = np.zeros(len(columns[0]), dtype=np.int64)
+    for of in columns:
+        missing |= of == NONE
+        combined = np.unique(combined * (int(of.max(initial=0)) + 2) + of + 1, return_inverse=True)[1]
+    combined[missing] = NONE
+    return combined
