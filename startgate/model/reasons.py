@@ -39,6 +39,8 @@ class Code(StrEnum):
     FRAGMENTED = "Fragmented"
     NO_NODE_MATCHES = "NoNodeMatches"
     NEVER_FITS = "NeverFits"
+    VOLUMES = "Volumes"
+    CANNOT_CHECK = "CannotCheck"
     # On its way.
     RESERVING = "Reserving"
     GATHERING = "Gathering"
@@ -96,6 +98,9 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         Code.NO_NODE_MATCHES: "no node can take its pods, however empty: {nodes}",
         Code.NEVER_FITS: "can never fit: with every matching node empty, {fit} of {pods} of {each} would fit; "
         "ask for less, or add nodes",
+        Code.VOLUMES: "waits for volumes of {pods}: {why}",
+        Code.CANNOT_CHECK: "asks for {what}, which Startgate does not check yet: it waits, rather than be let through "
+        "unchecked; make the Job anew without the label startgate.dev/queue to run it without a gang",
         Code.RESERVING: "room is reserved on {nodes} nodes; released once the reservations stand",
         Code.GATHERING: "its turn has come: quota and room are held while its pods are made ({have} of {want})",
         Code.RELEASING: "admitted: {lifted} of {want} gates lifted",

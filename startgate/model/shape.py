@@ -96,7 +96,8 @@ class Shape(Struct, frozen=True, weakref=True, dict=True, cache_hash=True):
     scheduler: str = DEFAULT_SCHEDULER
     priority: int = 0
     unchecked: tuple[str, ...] = ()
-    """Constraints that the engine doesn't follow, sorted, in words: such a gang waits (Code.CANNOT_CHECK)."""
+    """Constraints that the engine doesn't follow, sorted, in words that go on from "asks for …": such a gang waits
+    (Code.CANNOT_CHECK)."""
     namespace: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     """What selectors see of it, sorted; without the completion index, in which pods of one gang differ."""
@@ -282,7 +283,7 @@ CLAIMS: Final = "resource claims (DRA)"
 GROUP: Final = "a scheduling group"
 DISKS: Final = "disks that the pods name without a claim"
 INDEX: Final = "a selector on the completion index"
-RESTARTS: Final = "containers that restart all others, which takes nodes that declare that feature"
+RESTARTS: Final = "a restart of all containers (RestartAllContainers)"
 
 BY_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 """Before the name of a DeviceClass: a resource that is always allocated by DRA (KEP-5004)."""

@@ -213,7 +213,7 @@ INDEX = "a selector on the completion index"
         ),
         (
             {"containers": [{"restartPolicyRules": [{"action": "RestartAllContainers"}]}]},
-            ["containers that restart all others, which takes nodes that declare that feature"],
+            ["a restart of all containers (RestartAllContainers)"],
         ),
         ({"containers": [{"restartPolicyRules": [{"action": "Restart"}]}]}, []),
         (
