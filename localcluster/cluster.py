@@ -112,6 +112,11 @@ class Cluster:
         return self._plane.server
 
     @property
+    def scheduler(self) -> str:
+        """Where kube-scheduler serves its metrics, to the admin."""
+        return f"https://localhost:{self._ports.scheduler}"
+
+    @property
     def audit_log(self) -> Path:
         """One JSON line for each write that the API server has answered, and for each request of our programs."""
         return self._plane.audit_log

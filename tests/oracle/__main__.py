@@ -1,0 +1,53 @@
+"""The command line: `python -m tests.oracle`, which `make oracle` calls.
+
+The last line is `oracle: N clusters, W wrong fits, M missed fits`; the status is 1 if there are wrong fits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from tests.oracle.case import Case
+from tests.oracle.judge import Judge, Verdict
+from tests.oracle.plane import Plane
+from tests.oracle.run import run
+from tests.oracle.tally import Tally
+
+
+def say(sentence: str) -> None:
+    """Progress; the results alone go to standard output."""
+    sys.stderr.write(f"{sentence}\n")
+    sys.stderr.flush()
+
+
+async def _oracle(clusters: int, seed: int, first: int, found: Path) -> Tally:
+    async with Plane.start() as plane:
+        return await run(Judge(plane), clusters, seed, first=first, found=found, say=say)
+
+
+async def _replay(file: Path) -> Verdict:
+    async with Plane.start() as plane:
+        return await Judge(plane).judge(Case.read(file))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
+    parser.add_argument("--clusters", type=int, default=5000, help="how many (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first (default: %(default)s)")
+    parser.add_argument("--found", type=Path, default=Path(".oracle"), help="where disagreements are written")
+    parser.add_argument("--replay", type=Path, help="ask about the case in this file instead")
+    arguments = parser.parse_args()
+    if arguments.replay:
+        verdict = asyncio.run(_replay(arguments.replay))
+        sys.stdout.write(f"{verdict.outcome}: {verdict.answer}; kube-scheduler: {verdict.unbound or 'all bound'}\n")
+        return int(verdict.mistaken)
+    tally = asyncio.run(_oracle(arguments.clusters, arguments.seed, arguments.first, arguments.found))
+    sys.stdout.write(f"{tally.table()}\n{tally.last_line()}\n")
+    return int(tally.wrong_fits > 0)
+
+
+sys.exit(main())

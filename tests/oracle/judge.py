@@ -1,0 +1,137 @@
+"""Both answers to a case side by side, and a disagreement made as small as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Final
+
+from tests.oracle.case import Case, Json
+from tests.oracle.engine import QUOTA, Answer, ask
+from tests.oracle.plane import Plane, RefusedError
+
+ORDERS: Final = 3
+"""In so many orders a gang that doesn't fit is tried."""
+
+ATTEMPTS: Final = 150
+"""To make one disagreement smaller."""
+
+
+class Outcome(StrEnum):
+    AGREED = "agreed"
+    WRONG_FIT = "wrong fit"
+    """The engine lets the gang go, and kube-scheduler doesn't bind all of it: a mistake, always."""
+    MISSED_FIT = "missed fit"
+    """The engine keeps the gang, and kube-scheduler has bound all of it."""
+
+
+class Careful(StrEnum):
+    """Why a fit may be missed: what the engine says of itself."""
+
+    MIXED = "gangs of two shapes, placed one after the other"
+    QUOTA = "more in sum than all nodes that aren't cordoned have: a matter of quota"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    case: Case
+    answer: Answer
+    unbound: tuple[str, ...]
+    """What kube-scheduler says of the pods that it hasn't bound, in the last order that was tried."""
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.answer.goes == (not self.unbound):
+            return Outcome.AGREED
+        return Outcome.WRONG_FIT if self.answer.goes else Outcome.MISSED_FIT
+
+    @property
+    def careful(self) -> Careful | None:
+        """For a missed fit: whether it is of a kind that is known to be missed at times."""
+        if self.answer.code in QUOTA:
+            return Careful.QUOTA
+        return Careful.MIXED if len({str(pod["spec"]) for pod in self.case.gang}) > 1 else None
+
+    @property
+    def mistaken(self) -> bool:
+        """Whether it is a disagreement that nothing excuses."""
+        if self.outcome is Outcome.MISSED_FIT:
+            return self.careful is None
+        return self.outcome is Outcome.WRONG_FIT
+
+
+class Judge:
+    """Asks both sides; each time under new names."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        self._runs = 0
+
+    async def judge(self, case: Case, *, edge: Random | None = None) -> Verdict:
+        """`edge`: first cut the gang to where the engine's answer changes, on one side of it or the other.
+
+        RefusedError where the API server doesn't take the case.
+        """
+        self._runs += 1
+        named = case.renamed(f"x{self._runs}")
+        try:
+            stored, gang = await self._plane.prepare(named)
+            if edge is not None:
+                pods = _pods_at_edge([ask(stored, gang[:count]).goes for count in range(1, len(gang) + 1)], edge)
+                case, named, gang = case.cut(pods), named.cut(pods), gang[:pods]
+            answer = ask(stored, gang)
+            if answer.goes:
+                unbound = await self._plane.release(gang, answer.nodes if answer.tight else ())
+            else:
+                unbound = await self._in_orders(named, gang)
+        finally:
+            await self._plane.clear()
+        return Verdict(case, answer, tuple(unbound))
+
+    async def _in_orders(self, case: Case, gang: list[Json]) -> list[str]:
+        """Lets the pods go in several orders; nothing where all are bound in one of them."""
+        unbound: list[str] = []
+        for number, order in enumerate(_orders(len(gang), Random(case.name))):
+            if number:
+                await self._plane.remove(gang)
+                gang = await self._plane.make_gang(case.gang)
+            unbound = await self._plane.release([gang[index] for index in order])
+            if not unbound:
+                break
+        return unbound
+
+    async def shrink(self, found: Verdict) -> Verdict:
+        """The same disagreement in a case from which nothing more can be left out."""
+        left = ATTEMPTS
+        while True:
+            for case in found.case.smaller():
+                if left == 0:
+                    return found
+                left -= 1
+                try:
+                    verdict = await self.judge(case)
+                except (RefusedError, ValueError):
+                    continue
+                if (verdict.outcome, verdict.mistaken) == (found.outcome, found.mistaken):
+                    found = verdict
+                    break
+            else:
+                return found
+
+
+def _pods_at_edge(goes: Sequence[bool], rng: Random) -> int:
+    """How many pods the gang has: as many as just fit or one more than that, by turns; where nothing changes, any."""
+    edges = [count for count in range(1, len(goes)) if goes[count - 1] != goes[count]]
+    if not edges:
+        return rng.choice((1, 2, len(goes)))
+    return rng.choice(edges) + rng.choice((0, 1))
+
+
+def _orders(pods: int, rng: Random) -> list[list[int]]:
+    """The order in which they are, the other way round, and others."""
+    orders = [list(range(pods)), list(range(pods))[::-1]]
+    while len(orders) < ORDERS:
+        orders.append(rng.sample(range(pods), pods))
+    return orders

@@ -1,0 +1,72 @@
+"""What came of many cases: how often both agreed, by feature."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.oracle.judge import Careful, Outcome, Verdict
+
+
+@dataclass
+class Row:
+    """The cases with one feature."""
+
+    clusters: int = 0
+    bound: int = 0
+    """All of the gang was bound."""
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+
+
+@dataclass
+class Tally:
+    clusters: int = 0
+    refused: int = 0
+    rows: dict[str, Row] = field(default_factory=dict)
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    careful: Counter[Careful] = field(default_factory=Counter)
+    """Missed fits of a kind that is known to be missed at times."""
+    mistakes: list[Verdict] = field(default_factory=list)
+
+    def count(self, verdict: Verdict) -> None:
+        """Takes one in."""
+        self.clusters += 1
+        self.outcomes[verdict.outcome] += 1
+        for feature in verdict.case.features:
+            row = self.rows.setdefault(feature, Row())
+            row.clusters += 1
+            row.bound += not verdict.unbound
+            row.outcomes[verdict.outcome] += 1
+        if verdict.mistaken:
+            self.mistakes.append(verdict)
+        elif verdict.outcome is Outcome.MISSED_FIT and verdict.careful:
+            self.careful[verdict.careful] += 1
+
+    @property
+    def wrong_fits(self) -> int:
+        return self.outcomes[Outcome.WRONG_FIT]
+
+    @property
+    def missed_fits(self) -> int:
+        return self.outcomes[Outcome.MISSED_FIT]
+
+    def table(self) -> str:
+        """By feature, for people; a case counts for each of its features."""
+        width = max((len(feature) for feature in self.rows), default=7)
+        lines = [f"{'feature':{width}}  clusters  all bound   agreed  wrong fits  missed fits"]
+        for feature, row in sorted(self.rows.items()):
+            agreed = 100 * row.outcomes[Outcome.AGREED] / row.clusters
+            lines.append(
+                f"{feature:{width}}  {row.clusters:8}  {row.bound:9}  {agreed:6.2f}%  "
+                f"{row.outcomes[Outcome.WRONG_FIT]:10}  {row.outcomes[Outcome.MISSED_FIT]:11}"
+            )
+        known = sum(self.careful.values())
+        lines.append(f"Missed fits of kinds that are known to be missed at times: {known}")
+        lines += [f"  {count} {why}" for why, count in self.careful.most_common()]
+        if self.refused:
+            lines.append(f"Refused by the API server, and not counted: {self.refused}")
+        return "\n".join(lines)
+
+    def last_line(self) -> str:
+        """What `make oracle` ends with."""
+        return f"oracle: {self.clusters} clusters, {self.wrong_fits} wrong fits, {self.missed_fits} missed fits"
