@@ -7,6 +7,7 @@ that isn't on record must not be taken.
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -121,6 +122,9 @@ class Program:
             tasks.create_task(self.recorder.run())
             for reflector in self.cache.reflectors:
                 await reflector.wait_synced()
+            # What a large cluster is made of lives long, and going through it costs as much as a decision does.
+            gc.collect()
+            gc.freeze()
             await self.election.run(self._lead)
 
     async def _lead(self) -> None:

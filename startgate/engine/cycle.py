@@ -76,7 +76,8 @@ class _Decision:
         """By queue: the gang of it or of those below it that stays and would be next."""
         self.refused: set[object] = set()
         """Trials that had no room, by whether what is held for the protected gang was lifted."""
-        self.asks: dict[tuple[Batch, ...], Amounts] = {}
+        self.trials: dict[Trial, Trial] = {}
+        self.asks: dict[Trial, Amounts] = {}
         """What such pods ask for together, worked out once."""
         self.barren: set[object] = set()
         """Claimants for whom it is no use that others give way."""
@@ -116,6 +117,8 @@ class _Decision:
         """Those for whom others were told to give way: they start if they can by now, else what is freed is held."""
         going = [holder for holder in self.world.holders if holder.leaving_charge]
         heirs = [gang for gang in self.asking if gang.victims]
+        if not heirs:
+            return
         for gang in heirs:
             asks, minimum = amounts_of(gang.minimum), some(gang.minimum)
             if self._admit(gang, minimum, asks):
@@ -168,9 +171,9 @@ class _Decision:
     def _turn(self, gang: Waiting) -> bool:
         """Lets the gang go, or makes room for it; False, with nothing changed for others, where neither can be."""
         minimum, trial = gang.minimum, self._trial(gang)
-        asks = self.asks.get(trial.batches)
+        asks = self.asks.get(trial)
         if asks is None:
-            asks = self.asks[trial.batches] = amounts_of(minimum)
+            asks = self.asks[trial] = amounts_of(minimum)
         if trial not in self.refused:
             if self._admit(gang, minimum, asks):
                 return True
@@ -185,7 +188,9 @@ class _Decision:
         return False
 
     def _trial(self, gang: Waiting) -> Trial:
-        return Trial(gang.queue, self.ground.now.room.kinds(gang.minimum))
+        """One object for all that are alike."""
+        trial = Trial(gang.queue, self.ground.now.room.kinds(gang.minimum))
+        return self.trials.setdefault(trial, trial)
 
     def _admit(self, gang: Waiting, minimum: tuple[Batch, ...], asks: Amounts) -> bool:
         """Lets the minimum go, whole; what comes with it has its turn later."""

@@ -5,7 +5,6 @@ their quota and room are taken from the ground.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +16,7 @@ from startgate.model.resources import Amounts
 from startgate.model.shape import Shape
 
 
-class Trial(NamedTuple):
+class Trial(msgspec.Struct, frozen=True, cache_hash=True):
     """A queue and the pods that would have to go together: equal trials have equal answers."""
 
     queue: str

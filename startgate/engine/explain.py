@@ -159,7 +159,7 @@ def _keepers(books: Books, level: Level, queue: str, resources: Iterable[str]) -
 def _never_fits(room: Room, counts: Mapping[Shape, int]) -> Verdict | None:
     """A shape of which too few would fit on empty nodes; exact for each shape alone."""
     for shape, count in counts.items():
-        empty = int(room.fits_empty(shape).sum())
+        empty = room.fits_empty(shape)
         if empty == 0:
             return Verdict(reason(Code.NO_NODE_MATCHES, nodes=_ruled_out(room.cluster, shape)))
         if empty < count:

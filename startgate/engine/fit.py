@@ -35,8 +35,9 @@ class Room:
         """What of the used is gangs', and so will be free some day."""
         self._stocks: dict[Shape, Stock] = {}
         self._asked: dict[Shape, tuple[Ints, Ints]] = {}
-        self._log: list[Ints] = []
-        """Slots whose free amounts changed, in order; stocks catch up when they are asked."""
+        self._stamps: Ints = np.zeros(self._free.shape[1], dtype=np.int64)
+        """By slot: the version in which what is free there last changed; stocks catch up when they are asked."""
+        self._version = 0
 
     def copy(self) -> "Room":
         """Another one like this; what is placed in either isn't seen in the other."""
@@ -46,7 +47,7 @@ class Room:
         twin._ours = self._ours.copy()
         twin._stocks = {shape: stock.copy() for shape, stock in self._stocks.items()}
         twin._asked = self._asked
-        twin._log = list(self._log)
+        twin._stamps, twin._version = self._stamps.copy(), self._version
         return twin
 
     def kind(self, shape: Shape) -> Shape:
@@ -61,14 +62,14 @@ class Room:
         """How many pods of this shape can be placed now: exact."""
         return self._stock(shape).total
 
-    def fits_empty(self, shape: Shape) -> Ints:
-        """By slot: how many pods of this shape the node would take if nothing were on it. Not to be written into."""
+    def fits_empty(self, shape: Shape) -> int:
+        """How many pods of this shape the nodes would take if nothing were on them."""
         return self.cluster.stocks.of(shape.plain).empty()
 
     def fits_cleared(self, shape: Shape) -> int:
         """How many pods of this shape could be placed if no gang had pods on any node, when the decision began; never
         less than `fits`."""
-        return int(self.cluster.stocks.of(shape.plain).cleared().sum())
+        return self.cluster.stocks.of(shape.plain).cleared()
 
     def fits_with(self, shape: Shape, freed: Ints) -> int:
         """How many pods of this shape could be placed if so much more (resources x slots) were free."""
@@ -206,14 +207,13 @@ class Room:
         stock = self._stocks.get(kind)
         if stock is None:
             base = self.cluster.stocks.of(kind)
-            if not self._log:
+            if not self._version:
                 return base
             stock = self._stocks[kind] = base.copy()
             stock.seen = 0
-        if stock.seen < len(self._log):
-            news = self._log[stock.seen :]
-            stock.refresh(self._free, news[0] if len(news) == 1 else np.unique(np.concatenate(news)))
-            stock.seen = len(self._log)
+        if stock.seen < self._version:
+            stock.refresh(self._free, np.flatnonzero(self._stamps > stock.seen))
+            stock.seen = self._version
         return stock
 
     def _take(self, shape: Shape, pods: int) -> tuple[Ints, Ints]:
@@ -253,7 +253,8 @@ class Room:
         self._free[rows, slots] += pods * asked
         if ours:
             self._ours[rows, slots] -= pods * asked
-        self._log.append(slots)
+        self._version += 1
+        self._stamps[slots] = self._version
 
     def _costs(self, shape: Shape) -> tuple[Ints, Ints]:
         """Rows and amounts of what a pod of this shape asks for, without working out where it would fit."""

@@ -29,6 +29,21 @@ KINDS: Final = 256
 """Kinds of pods whose stock is kept; beyond that all are forgotten, and worked out again where needed."""
 
 
+class Tally:
+    """How many pods each slot takes, and all of them together."""
+
+    __slots__ = ("by_slot", "total")
+
+    def __init__(self, by_slot: Ints) -> None:
+        self.by_slot = by_slot
+        self.total = int(by_slot.sum())
+
+    def put(self, slots: Ints, counts: Ints) -> None:
+        """These slots take so many now."""
+        self.total += int(counts.sum()) - int(self.by_slot[slots].sum())
+        self.by_slot[slots] = counts
+
+
 class Stock:
     """One kind's numbers, as long as the nodes' epoch is the same."""
 
@@ -46,9 +61,9 @@ class Stock:
         of what it asks for that is free, then the name; fewest first. 4, 20, 16 and 20 bits."""
         self.total = 0
         self.seen = 0
-        """Up to where its owner's news are in the numbers: a version of the nodes, or a length of the room's log."""
-        self._empty: Ints | None = None
-        self._cleared: Ints | None = None
+        """Up to where its owner's news are in the numbers: a version of the nodes, or of the room."""
+        self._empty: Tally | None = None
+        self._cleared: Tally | None = None
 
     def copy(self) -> "Stock":
         twin = copy(self)
@@ -68,17 +83,17 @@ class Stock:
         offers: Ints = self._nodes.offers[self.rows[:, 0]]
         return offers
 
-    def empty(self) -> Ints:
-        """By slot: how many such pods the node would take if nothing were on it. Not to be written into."""
+    def empty(self) -> int:
+        """How many such pods the nodes would take if nothing were on them."""
         if self._empty is None:
-            self._empty = self.count(self.offers(), self.mask)
-        return self._empty
+            self._empty = Tally(self.count(self.offers(), self.mask))
+        return self._empty.total
 
-    def cleared(self) -> Ints:
-        """By slot: how many such pods the node would take if no gang had pods on it. Not to be written into."""
+    def cleared(self) -> int:
+        """How many such pods the nodes would take if no gang had pods on any of them."""
         if self._cleared is None:
-            self._cleared = self._clear(slice(None))
-        return self._cleared
+            self._cleared = Tally(self._clear(slice(None)))
+        return self._cleared.total
 
     def _clear(self, slots: Ints | slice) -> Ints:
         nodes, rows = self._nodes, self.rows[:, 0]
@@ -99,9 +114,9 @@ class Stock:
         self.fits[slots] = fits
         offers = nodes.offers[self.rows, slots]
         if self._empty is not None:
-            self._empty[slots] = self.count(offers, self.mask[slots])
+            self._empty.put(slots, self.count(offers, self.mask[slots]))
         if self._cleared is not None:
-            self._cleared[slots] = self._clear(slots)
+            self._cleared.put(slots, self._clear(slots))
         weights = 65535 / max(len(self.rows), 1) / np.maximum(offers, 1)
         share = (here * weights).sum(axis=0).astype(np.int64)
         key = nodes.ranks()[slots] + (fits << 36) + (share << 20)
@@ -118,6 +133,8 @@ class Stocks:
         self._nodes = nodes
         self._epoch = -1
         self._known: dict[Shape, Stock] = {}
+        self._free: tuple[int, Ints] = (-1, nodes.offers)
+        """Which version of the nodes has this free."""
 
     def of(self, shape: Shape) -> Stock:
         """The stock of pods of this shape. Not to be written into."""
@@ -128,13 +145,18 @@ class Stocks:
         stock = self._known.get(shape)
         if stock is None:
             stock = self._known[shape] = Stock(nodes, shape)
-            stock.refresh(nodes.free(), np.arange(len(stock.fits)))
+            stock.refresh(self._now_free(), np.arange(len(stock.fits)))
         elif stock.seen < nodes.version:
             slots = np.flatnonzero(nodes.stamps > stock.seen)
             if len(slots):
-                stock.refresh(nodes.offers - nodes.used, slots)
+                stock.refresh(self._now_free(), slots)
         stock.seen = nodes.version
         return stock
+
+    def _now_free(self) -> Ints:
+        if self._free[0] != self._nodes.version:
+            self._free = self._nodes.version, self._nodes.free()
+        return self._free[1]
 
 
 def asked_of(nodes: Nodes, shape: Shape) -> tuple[Ints, Ints]:

@@ -35,12 +35,16 @@ class Verdicts:
     def of(self, gang: str, tried: Iterable[Trial]) -> Verdict:
         """Why none of these could go: the first that may go some day, before those that never can."""
         own = gang if gang in self._kept_for else ""  # who has something kept isn't held up by that
-        found = []
+        first = None
         for trial in tried:
-            if (trial, own) not in self._known:
-                self._known[trial, own] = self._verdict(trial, own)
-            found.append(self._known[trial, own])
-        return next((each for each in found if not each.hopeless), found[0])
+            found = self._known.get((trial, own))
+            if found is None:
+                found = self._known[trial, own] = self._verdict(trial, own)
+            if not found.hopeless:
+                return found
+            first = first or found
+        assert first is not None
+        return first
 
     def _of_the_protected(self) -> tuple[Hold, ...]:
         return (self._protected,) if self._protected else ()
