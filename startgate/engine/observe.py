@@ -315,7 +315,24 @@ def _priority(members: _Members, template: Shape | None) -> int:
 
 def template_shape(job: Job, classes: Mapping[str, PriorityClass]) -> Shape:
     """What a pod made from the Job's template would ask for. Raises QuantityError."""
-    return shape_of(job.spec.template.spec, priority=priority_of(job.spec.template, classes))
+    return shape_of(
+        job.spec.template.spec,
+        priority=priority_of(job.spec.template, classes),
+        namespace=job.metadata.namespace,
+        labels=template_labels(job),
+    )
+
+
+def template_labels(job: Job) -> Mapping[str, str]:
+    """The labels of its pods, without the completion index.
+
+    A Job that was never stored lacks those that the API server puts into the template of a new one.
+    """
+    labels = job.spec.template.metadata.labels
+    if job.metadata.resource_version or job.spec.manual_selector:
+        return labels
+    meta = job.metadata
+    return {**dict.fromkeys(names.JOB_NAME, meta.name), **dict.fromkeys(names.JOB_UID, meta.uid), **labels}
 
 
 def template_preempts(job: Job, classes: Mapping[str, PriorityClass]) -> bool:

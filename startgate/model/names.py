@@ -34,6 +34,10 @@ KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 """Set by the Job controller on the pods of an Indexed Job."""
 
+JOB_NAME: Final = ("job-name", "batch.kubernetes.io/job-name")
+JOB_UID: Final = ("controller-uid", "batch.kubernetes.io/controller-uid")
+"""Labels that the API server puts into the template of a new Job."""
+
 # Annotations that `kubectl gang simulate` reads, on any object; the controller never does.
 SIMULATE: Final = "simulate.startgate.dev/"
 SIMULATE_AT: Final = f"{SIMULATE}at"

@@ -363,6 +363,7 @@ class JobSpec(Wire, frozen=True):
     pod_replacement_policy: str | None = None
     template: PodTemplateSpec = PodTemplateSpec()
     managed_by: str | None = None
+    manual_selector: bool | None = None
 
 
 class UncountedPods(Wire, frozen=True):

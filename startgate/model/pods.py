@@ -73,7 +73,7 @@ def pod_of(wire: objects.Pod) -> Pod:
         name=metadata.name,
         uid=metadata.uid,
         version=int(metadata.resource_version or 0),
-        shape=shape_of(spec, status),
+        shape=shape_of(spec, status, namespace=metadata.namespace, labels=metadata.labels),
         queue=_shared(metadata.labels.get(names.QUEUE, "")),
         min_available=_shared(metadata.labels.get(names.MIN_AVAILABLE, "")),
         owner=None if owner is None else _shared_owner(owner),

@@ -16,7 +16,7 @@ from msgspec.structs import astuple
 from startgate.model import names, objects
 from startgate.model.resources import PODS, amounts, pod_request
 from startgate.model.selectors import LabelSelector, NodeSelector, Requirement
-from startgate.model.taints import Toleration
+from startgate.model.taints import Toleration, with_given
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 DO_NOT_SCHEDULE: Final = "DoNotSchedule"
@@ -162,8 +162,9 @@ def shape_of(
 ) -> Shape:
     """The one Shape of pods with this spec, in this namespace and with these labels.
 
-    With a status it is a pod's, without one a template's: only then `spec.node_name` is a demand rather than
-    the outcome. `priority` says what a template can't: the value of its PriorityClass. Raises QuantityError.
+    With a status it is a pod's, without one a template's: only then `spec.node_name` is a demand rather than the
+    outcome, and what new pods are given is filled in, so that it is the shape of pods made from it. `priority` says
+    what a template can't: the value of its PriorityClass. Raises QuantityError.
     """
     affinity = spec.affinity or objects.Affinity()
     seen = {key: value for key, value in labels.items() if key != names.JOB_INDEX}
@@ -173,7 +174,7 @@ def shape_of(
             request=tuple(sorted(request.items())),
             node_selector=tuple(sorted(spec.node_selector.items())),
             affinity=affinity.node_affinity.required if affinity.node_affinity is not None else None,
-            tolerations=spec.tolerations,
+            tolerations=with_given(spec.tolerations) if status is None else spec.tolerations,
             node_name=spec.node_name if status is None else "",
             scheduler=spec.scheduler_name or DEFAULT_SCHEDULER,
             priority=priority if priority is not None else spec.priority or 0,

@@ -52,6 +52,23 @@ UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoS
 """What `spec.unschedulable: true` on a node amounts to, whether or not the node has the taint as well."""
 
 
+GIVEN: Final = tuple(
+    Toleration(key=key, operator="Exists", effect="NoExecute")
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+)
+"""Tolerations that a new pod is given (admission plugin DefaultTolerationSeconds), for five minutes each."""
+
+
+def with_given(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    """The tolerations of a pod that is made with these: those that it is given are added, unless it says otherwise."""
+    missing = (
+        given
+        for given in GIVEN
+        if not any(held.key in ("", given.key) and held.effect in ("", given.effect) for held in tolerations)
+    )
+    return (*tolerations, *missing)
+
+
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
     """Whether at least one of the tolerations covers this taint."""
     return any(toleration.tolerates(taint) for toleration in tolerations)

@@ -1,5 +1,7 @@
 """The facts of a gang: each pod counted once, and the Job's own arithmetic (cases 11, 12, 33 to 36, 43, 44)."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -10,6 +12,7 @@ from startgate.engine.observe import (
     observe_job,
     observe_owner,
     opted_in,
+    template_labels,
     template_preempts,
     template_shape,
 )
@@ -31,8 +34,10 @@ from startgate.model.objects import (
     PriorityClass,
     Resources,
 )
-from startgate.model.pods import Pod
+from startgate.model.objects import Pod as WirePod
+from startgate.model.pods import Pod, pod_of
 from startgate.model.shape import shape_of
+from startgate.model.taints import GIVEN
 
 ONE_CPU = PodSpec(containers=(Container(name="c", resources=Resources(requests={"cpu": "1"})),))
 
@@ -292,3 +297,82 @@ def test_pods_of_another_owner_start_one_by_one_unless_the_label_says_more() -> 
     labelled.min_available = "3"
     three = observe_owner("ReplicaSet", "web", "r", [labelled])
     assert (three.wanted, three.minimum) == (3, 3)
+
+
+LABELS = {"app": "train", names.QUEUE: "q"}
+MADE_FOR = {**dict.fromkeys(names.JOB_NAME, "train"), **dict.fromkeys(names.JOB_UID, "u-train")}
+POD_SPEC: dict[str, Any] = {
+    "containers": [{"ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "2"}}}],
+    "hostNetwork": True,
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "train"}},
+            "matchLabelKeys": ["job-name"],
+        }
+    ],
+}
+
+
+def made_of(spec: dict[str, Any]) -> dict[str, Any]:
+    """What the API server makes of such a pod."""
+    merged = {"key": "job-name", "operator": "In", "values": ["train"]}
+    constraint = spec["topologySpreadConstraints"][0]
+    selector = {**constraint["labelSelector"], "matchExpressions": [merged]}
+    return {
+        "containers": [
+            {
+                "ports": [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}],
+                "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}},
+            }
+        ],
+        "hostNetwork": True,
+        "topologySpreadConstraints": [{**constraint, "labelSelector": selector}],
+        "tolerations": [msgspec.to_builtins(each) for each in GIVEN],
+        "priority": 0,
+        "schedulerName": "default-scheduler",
+        "nodeName": "n1",
+    }
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_template_has_the_very_shape_of_its_pods(stored: bool) -> None:
+    labels = {**LABELS, **MADE_FOR}
+    made = msgspec.convert(
+        {
+            "metadata": {
+                "name": "train",
+                "namespace": "eval",
+                "uid": "u-train",
+                "resourceVersion": "7" if stored else "",
+            },
+            "spec": {"template": {"metadata": {"labels": labels if stored else LABELS}, "spec": POD_SPEC}},
+        },
+        Job,
+    )
+    pods = [
+        pod_of(
+            msgspec.convert(
+                {
+                    "metadata": {"namespace": "eval", "labels": {**labels, names.JOB_INDEX: str(index)}},
+                    "spec": made_of(POD_SPEC),
+                },
+                WirePod,
+            )
+        )
+        for index in range(2)
+    ]
+    assert pods[0].shape is pods[1].shape is template_shape(made, {})
+
+
+def test_only_the_users_labels_are_on_the_pods_of_a_job_with_a_selector_of_its_own() -> None:
+    by_hand = job(labels={}, template_labels={"app": "a"})
+    spec = msgspec.structs.replace(by_hand.spec, manual_selector=True)
+    assert template_labels(by_hand) == {
+        **dict.fromkeys(names.JOB_NAME, "x"),
+        **dict.fromkeys(names.JOB_UID, "u1"),
+        "app": "a",
+    }
+    assert template_labels(msgspec.structs.replace(by_hand, spec=spec)) == {"app": "a"}

@@ -11,7 +11,7 @@ from startgate.model import names, objects
 from startgate.model.pods import LONGEST_MESSAGE, Pod, pod_of
 from startgate.model.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from startgate.model.shape import shape_of
-from startgate.model.taints import Toleration
+from startgate.model.taints import GIVEN, Toleration
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u-job", "controller": True}
@@ -181,7 +181,7 @@ def test_a_shape_has_what_the_filters_need() -> None:
     )
     assert shape.node_selector == (("a", "1"), ("b", "2"))
     assert shape.affinity == NodeSelector((NodeSelectorTerm((Requirement("zone", "In", ("a",)),)),))
-    assert shape.tolerations == (Toleration(key="gpu", operator="Exists"),)
+    assert shape.tolerations == (Toleration(key="gpu", operator="Exists"), *GIVEN)
     assert (shape.priority, shape.scheduler, shape.unchecked) == (7, "default-scheduler", ())
 
 

@@ -17,6 +17,7 @@ from startgate.model import names
 from startgate.model.objects import PodTemplateSpec, PriorityClass
 from startgate.model.quantity import Quantity
 from startgate.model.reasons import Code
+from startgate.model.taints import with_given
 
 OURS: Final = (names.QUEUE, names.MIN_AVAILABLE)
 GATE: Final = {"name": names.GATE}
@@ -107,9 +108,10 @@ def create_pod(
 def fill_in(
     spec: Mapping[str, Any], limits: Iterable[LimitRangeItem], classes: Mapping[str, PriorityClass]
 ) -> dict[str, Any]:
-    """A pod's spec with priority, preemption policy, and the requests and limits of its namespace."""
+    """A pod's spec with priority, preemption policy, tolerations, and the requests and limits of its namespace."""
     filled = dict(spec)
     template = msgspec.convert({"spec": spec}, PodTemplateSpec)
+    filled["tolerations"] = msgspec.to_builtins(with_given(template.spec.tolerations))
     found = classes.get(template.spec.priority_class_name)
     filled.setdefault("priority", priority_of(template, classes))
     if found is not None and found.preemption_policy is not None:

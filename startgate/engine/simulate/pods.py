@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from startgate.engine.observe import template_labels
 from startgate.engine.simulate.admission import fill_in
 from startgate.engine.simulate.documents import InputError
 from startgate.engine.simulate.kinds import LimitRangeItem
@@ -65,17 +66,16 @@ def mold(
 ) -> Mold:
     """Of a Job, as its namespace and the PriorityClasses are now."""
     template = job["spec"]["template"]
-    metadata = template.get("metadata") or {}
     spec = fill_in(template.get("spec") or {}, limits, classes)
     made = msgspec.convert(spec, objects.PodSpec)
     gates = [gate.name for gate in made.scheduling_gates]
-    labels = metadata.get("labels") or {}
+    labels = template_labels(msgspec.convert({"metadata": job["metadata"], "spec": job["spec"]}, objects.Job))
     queue = labels.get(names.QUEUE, "")
     gated = bool(queue) or names.GATE in gates
     return Mold(
         spec=spec,
         labels=labels,
-        shape=_shape(where, made),
+        shape=_shape(where, made, job["metadata"]["namespace"], labels),
         queue=queue,
         min_available=labels.get(names.MIN_AVAILABLE, ""),
         gated=gated,
@@ -156,9 +156,9 @@ def bound_since(raw: Mapping[str, Any]) -> float | None:
         return None
 
 
-def _shape(where: str, spec: objects.PodSpec) -> Shape:
+def _shape(where: str, spec: objects.PodSpec, namespace: str, labels: Mapping[str, str]) -> Shape:
     try:
-        return shape_of(spec, objects.PodStatus())
+        return shape_of(spec, objects.PodStatus(), namespace=namespace, labels=labels)
     except QuantityError as error:  # checked when it was read; said all the same rather than lost
         raise InputError(f"{where}: spec.template.spec: {error}") from None
 

@@ -28,7 +28,7 @@ from startgate.model.gang import Gang
 from startgate.model.objects import rfc3339, timestamp
 from startgate.model.pods import Pod
 from startgate.model.queue import Queue, QueueSpec
-from startgate.model.taints import Taint, tolerates
+from startgate.model.taints import GIVEN, Taint, tolerates
 
 EARLIER, HERE, AFTER, LATER = range(4)
 """Ranks within an instant: who is gone makes way for who comes; who is gone as soon as it comes goes when all are
@@ -202,7 +202,9 @@ class Stage:
             self._evict_if_untolerated(self.actors[uid], evicting)
 
     def _evict_if_untolerated(self, actor: Actor, taints: list[Taint]) -> None:
-        if not all(tolerates(actor.pod.shape.tolerations, taint) for taint in taints):
+        # What every pod is given lasts five minutes only; here it isn't waited for.
+        held = [each for each in actor.pod.shape.tolerations if each not in GIVEN]
+        if not all(tolerates(held, taint) for taint in taints):
             self.delete(actor, Loss.DISRUPTED)
 
     def _lose_node(self, name: str) -> None:
