@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from startgate.model import gang, names, objects, queue
+from startgate.model import gang, names, objects, queue, storage
 
 
 class Versioned(Protocol):
@@ -143,3 +143,11 @@ JOBS = Kind("batch", "v1", "jobs", "Job", True, objects.Job)
 PRIORITY_CLASSES = Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, objects.PriorityClass)
 QUEUES = Kind(names.GROUP, names.VERSION, "queues", "Queue", False, queue.Queue)
 GANGS = Kind(names.GROUP, names.VERSION, "gangs", "Gang", True, gang.Gang)
+
+# What decides where pods with volumes can run.
+VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", False, storage.PersistentVolume)
+CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, storage.PersistentVolumeClaim)
+STORAGE_CLASSES = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, storage.StorageClass)
+CSI_NODES = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, storage.CSINode)
+CSI_DRIVERS = Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, storage.CSIDriver)
+ATTACHMENTS = Kind("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False, storage.VolumeAttachment)
