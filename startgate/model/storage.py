@@ -342,6 +342,11 @@ def claim_of(wire: PersistentVolumeClaim) -> VolumeClaim:
     )
 
 
+def silent_of_class(wire: PersistentVolumeClaim) -> bool:
+    """Whether it leaves its class open, so that a new one is given the default class. "" is none, and not open."""
+    return wire.spec.storage_class_name is None and CLASS_ANNOTATION not in wire.metadata.annotations
+
+
 def class_of(wire: StorageClass) -> VolumeClass:
     """The compact form."""
     metadata = wire.metadata
