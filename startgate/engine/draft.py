@@ -107,7 +107,7 @@ class Drafts:
                 kind=draft.kind,
                 placements=draft.placements,
                 count=sum(batch.count for batch in draft.batches),
-                tight=draft.kind not in one_by_one and slack.is_tight(draft.batches),
+                tight=draft.kind not in one_by_one and slack.is_tight(draft.batches, draft.placements),
                 numbers=draft.numbers,
             )
             for draft in self._drafts
@@ -129,10 +129,13 @@ class _Slack:
             request = rival.shape.request
             self._rivals[request] = self._rivals.get(request, 0) + rival.count
 
-    def is_tight(self, batches: tuple[Batch, ...]) -> bool:
+    def is_tight(self, batches: tuple[Batch, ...], placements: Iterable[Placement]) -> bool:
         """A gang of one pod never is: there is nothing to split, it is bound or it stays pending."""
         count = sum(batch.count for batch in batches)
-        return count > 1 and any(self._left_for(batch.shape) < count for batch in batches)
+        if count < 2 or any(_crowds_out(placement) for placement in placements):
+            return False
+        # Where other pods have a say, the first one's place decides where the others can go.
+        return any(self._room.concern(batch.shape) or self._left_for(batch.shape) < count for batch in batches)
 
     def _left_for(self, shape: Shape) -> int:
         kind = self._room.kind(shape)
@@ -141,6 +144,18 @@ class _Slack:
             taken = sum(_displaced(shape, request) * count for request, count in self._rivals.items())
             left = self._left[kind] = self._room.fits(shape) - taken
         return left
+
+
+def _crowds_out(placement: Placement) -> bool:
+    """Whether its pods, reserved all at once, would keep one another away.
+
+    kube-scheduler counts pods nominated to a node as being there, and on no other node: of several on one node each
+    would see a skew that the others, in their turn, make good. Without a reservation they come one by one, and under
+    a spread it makes no difference which is where.
+    """
+    shape, nodes = placement.shape, [name for name, count in placement.nodes for _ in range(count)]
+    spreads_itself = any(each.selector is not None and each.selector.matches(shape.label_map) for each in shape.spread)
+    return spreads_itself and len(set(nodes)) < len(nodes)
 
 
 def _displaced(shape: Shape, request: tuple[tuple[str, int], ...]) -> int:

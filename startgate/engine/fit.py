@@ -4,12 +4,14 @@ Identical pods are placed as a class: how many of them a node takes is one divis
 once, and is kept up to date as pods are placed. What always holds:
 
 * No node gives more than it has free, and none takes a pod that kube-scheduler's filters would keep away from it.
-* For pods of one shape the answer is exact: `fits` is how many can be placed, by whatever method.
+* For pods of one shape the answer is exact: `fits` is how many can be placed, by whatever method; where other pods have
+  a say in it, as exact as `constraints` is.
 * For several shapes together it is careful: a yes is a placement; a no may be one that a cleverer search would find.
 * The same room and the same question give the same placement.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import islice, permutations
 from typing import Final
 
 import numpy as np
@@ -18,8 +20,14 @@ from startgate.engine.cluster import Cluster
 from startgate.engine.filters import demand
 from startgate.engine.nodes import Bools, Ints
 from startgate.engine.stock import NOWHERE, Stock, asked_of
+from startgate.engine.surroundings import Surroundings
 from startgate.engine.world import Batch, Placement
 from startgate.model.shape import Shape
+
+ENOUGH: Final = 2**20
+
+ORDERS: Final = 6
+"""So many orders of the shapes of a mixed gang are tried."""
 
 FEW: Final = 6
 """So many nodes are looked for one by one; for more, all are put in order."""
@@ -35,6 +43,7 @@ class Room:
         """What of the used is gangs', and so will be free some day."""
         self._stocks: dict[Shape, Stock] = {}
         self._asked: dict[Shape, tuple[Ints, Ints]] = {}
+        self._around = Surroundings(cluster)
         self._stamps: Ints = np.zeros(self._free.shape[1], dtype=np.int64)
         """By slot: the version in which what is free there last changed; stocks catch up when they are asked."""
         self._version = 0
@@ -47,20 +56,27 @@ class Room:
         twin._ours = self._ours.copy()
         twin._stocks = {shape: stock.copy() for shape, stock in self._stocks.items()}
         twin._asked = self._asked
+        twin._around = self._around.copy()
         twin._stamps, twin._version = self._stamps.copy(), self._version
         return twin
 
     def kind(self, shape: Shape) -> Shape:
         """What all that have the same answers here have in common: whether they have room, and why not."""
-        return shape if shape.constrained else shape.plain
+        return shape if self._around.concern(shape) else shape.plain
 
     def kinds(self, batches: Sequence[Batch]) -> tuple[Batch, ...]:
         """The batches that aren't empty, by what their pods are here."""
         return tuple([Batch(self.kind(batch.shape), batch.count) for batch in batches if batch.count > 0])
 
-    def fits(self, shape: Shape) -> int:
-        """How many pods of this shape can be placed now: exact."""
-        return self._stock(shape).total
+    def fits(self, shape: Shape, up_to: int = ENOUGH) -> int:
+        """How many pods of this shape can be placed now; where other pods have a say, what is beyond `up_to` isn't
+        looked for, and it is as exact as `constraints.most`."""
+        stock = self._stock(shape)
+        return self._around.most(shape, up_to, stock.fits) if self._around.concern(shape) else stock.total
+
+    def concern(self, shape: Shape) -> bool:
+        """Whether such a pod's place depends on more than what the nodes have free."""
+        return self._around.concern(shape)
 
     def fits_empty(self, shape: Shape) -> int:
         """How many pods of this shape the nodes would take if nothing were on them."""
@@ -133,25 +149,38 @@ class Room:
         largest share of an average node in one resource, then the one with the fewest nodes to go to.
         """
         counts = by_shape(batches)
-        if any(self.fits(shape) < count for shape, count in counts.items()):
+        if any(self._stock(shape).total < count for shape, count in counts.items()):
             return None
-        taken: dict[Shape, tuple[Ints, Ints]] = {}
-        for shape in self._hardest_first(counts):
-            if self._stock(shape).total < counts[shape]:
-                for other, (slots, pods) in taken.items():
-                    self._add(other, slots, pods)
-                return None
-            taken[shape] = self._take(shape, counts[shape])
+        taken = next((found for order in self._orders(counts) if (found := self._take_all(order, counts))), None)
+        if taken is None:
+            return None
         if len(batches) == len(taken):
             return tuple(self._placement(batch.shape, *taken[batch.shape]) for batch in batches)
         return self._dealt(batches, taken)
 
+    def _orders(self, counts: dict[Shape, int]) -> Iterable[Sequence[Shape]]:
+        return islice(permutations(self._hardest_first(counts)), ORDERS)
+
+    def _take_all(self, order: Sequence[Shape], counts: dict[Shape, int]) -> dict[Shape, tuple[Ints, Ints]] | None:
+        """All of them, placed in this order; else none."""
+        taken: dict[Shape, tuple[Ints, Ints]] = {}
+        for shape in order:
+            found = self._take(shape, counts[shape])
+            if found is None:
+                for other, (slots, pods) in taken.items():
+                    self._add(other, slots, pods)
+                return None
+            taken[shape] = found
+        return taken
+
     def place_some(self, shape: Shape, most: int) -> Placement:
         """Takes room for as many of these pods as fit, at most so many; its nodes are empty where none fits."""
-        count = min(most, self.fits(shape))
-        if count <= 0:
+        if most <= 0:
             return Placement(shape, ())
-        return self._placement(shape, *self._take(shape, count))
+        if not self._around.concern(shape):
+            most = min(most, self._stock(shape).total)
+        found = self._take(shape, most, whole=False) if most > 0 else None
+        return Placement(shape, ()) if found is None else self._placement(shape, *found)
 
     def free_up(self, placements: Iterable[Placement]) -> None:
         """As if these pods were gone, or had never been placed; a node that isn't known has nothing to free."""
@@ -191,15 +220,30 @@ class Room:
             if int(fits.sum()) < want:
                 self.let_go(taken)
                 return None
-            slots = np.repeat(np.arange(len(fits)), fits)
-            turn = np.arange(len(slots)) - np.repeat(np.cumsum(fits) - fits, fits) + 1
-            now = self._free[stock.rows[:, 0]][:, slots]
-            lacks = (turn * stock.asked - now) / np.maximum(stock.offers()[:, slots], 1)
-            order = np.lexsort((self.cluster.ranks()[slots], turn, lacks.max(axis=0, initial=0.0)))[:want]
-            chosen, counts = np.unique(slots[order], return_counts=True)
+            chosen, counts = self._least_to_clear(shape, want, fits)
+            if int(counts.sum()) < want:
+                self.let_go(taken)
+                return None
             self._add(shape, chosen, -counts, ours=False)
             taken.append(self._placement(shape, chosen, counts))
         return tuple(taken)
+
+    def _least_to_clear(self, shape: Shape, want: int, fits: Ints) -> tuple[Ints, Ints]:
+        """(slots, pods in each) of so many pods, where the nodes take `fits` once they are cleared. What other pods
+        have to say, those that will be gone included, counts as it is now."""
+        stock = self._stock(shape)
+        rows, offers = stock.rows[:, 0], np.maximum(stock.offers(), 1)
+        if self._around.concern(shape):
+            lacks = ((stock.asked - self._free[rows]) / offers).max(axis=0, initial=0.0)
+            keys = (np.maximum(lacks, 0.0) * 2**20).astype(np.int64) * 2**20 + self.cluster.ranks()
+            slots, counts, _ = self._around.arrange(shape, want, fits, keys)
+            return slots, counts
+        slots = np.repeat(np.arange(len(fits)), fits)
+        turn = np.arange(len(slots)) - np.repeat(np.cumsum(fits) - fits, fits) + 1
+        lacks = (turn * stock.asked - self._free[rows][:, slots]) / offers[:, slots]
+        order = np.lexsort((self.cluster.ranks()[slots], turn, lacks.max(axis=0, initial=0.0)))[:want]
+        chosen, counts = np.unique(slots[order], return_counts=True)
+        return chosen, counts.astype(np.int64)
 
     def _stock(self, shape: Shape) -> Stock:
         """The shape's numbers, up to date. Not to be written into."""
@@ -216,9 +260,23 @@ class Room:
             stock.seen = self._version
         return stock
 
-    def _take(self, shape: Shape, pods: int) -> tuple[Ints, Ints]:
-        """Room for so many pods, which is there: (slots, pods in each)."""
+    def _take(self, shape: Shape, pods: int, *, whole: bool = True) -> tuple[Ints, Ints] | None:
+        """Room for so many pods: (slots, pods in each), in the order in which they can be bound. None where there
+        isn't enough; unless `whole`, as many as there is room for."""
         stock = self._stock(shape)
+        if self._around.concern(shape):
+            slots, counts, total = self._around.arrange(shape, pods, stock.fits, stock.key)
+            if total == 0 or (whole and total < pods):
+                return None
+        elif stock.total < pods:
+            return None
+        else:
+            slots, counts = self._best(stock, pods)
+        self._add(shape, slots, -counts)
+        return slots, counts
+
+    def _best(self, stock: Stock, pods: int) -> tuple[Ints, Ints]:
+        """Best fit for so many pods, for which there is room."""
         slots = self._first_few(stock, pods)
         if slots is None:
             # Each node of the best `pods` takes one at least: no others need to be sorted.
@@ -230,7 +288,6 @@ class Room:
         slots = slots[: last + 1]
         counts = stock.fits[slots]
         counts[-1] -= int(up_to[last]) - pods
-        self._add(shape, slots, -counts)
         return slots, counts
 
     def _first_few(self, stock: Stock, pods: int) -> Ints | None:
@@ -250,9 +307,10 @@ class Room:
     def _add(self, shape: Shape, slots: Ints, pods: Ints, *, ours: bool = True) -> None:
         """Gives room for so many pods back to each slot; negative: takes it. `ours`: of pods that are or were there."""
         rows, asked = self._costs(shape)
-        self._free[rows, slots] += pods * asked
+        np.add.at(self._free, (rows, slots), pods * asked)  # a slot may come more than once
         if ours:
-            self._ours[rows, slots] -= pods * asked
+            np.subtract.at(self._ours, (rows, slots), pods * asked)
+            self._around.add(shape, slots, -pods)
         self._version += 1
         self._stamps[slots] = self._version
 

@@ -54,6 +54,8 @@ class Nodes:
         self._open: Bools = np.zeros(SLOTS, dtype=np.bool_)
         self._spare: list[int] = []
         self._pods_on: list[int] = []
+        self._nominated: dict[int, dict[tuple[int, int], int]] = {}
+        """By priority: the part of `used`, by (row, slot), that pods have which are only nominated to their node."""
         self._beyond: dict[tuple[int, int], int] = {}
         self._masks: dict[Demand, Bools] = {}
         self._ranks: Ints | None = None
@@ -100,6 +102,7 @@ class Nodes:
         twin._open = self._open.copy()
         twin._spare = list(self._spare)
         twin._pods_on = list(self._pods_on)
+        twin._nominated = {priority: dict(held) for priority, held in self._nominated.items()}
         twin._beyond = dict(self._beyond)
         twin._masks = dict(self._masks)  # a mask is replaced, never written into
         twin._ranks = self._ranks
@@ -121,6 +124,18 @@ class Nodes:
     def offer(self, slot: int) -> Amounts:
         """Allocatable of the node in this slot, without zeros."""
         return {name: count for name, row in self.rows.items() if (count := int(self.offers[row, slot]))}
+
+    def lent(self, priority: int) -> Ints | None:
+        """What of `used` pods of this priority needn't respect, resources x slots: what is nominated for lower ones
+        (kube-scheduler's RunFilterPluginsWithNominatedPods). None: nothing."""
+        lower = [held for other, held in self._nominated.items() if other < priority]
+        if not lower:
+            return None
+        amounts = np.zeros_like(self.used)
+        for held in lower:
+            for cell, count in held.items():
+                amounts[cell] += min(count, int(self.used[cell]))
+        return amounts
 
     def free(self) -> Ints:
         """What is left, resources x slots, in an array of the caller's own; negative: overcommitted."""
@@ -169,12 +184,16 @@ class Nodes:
             return
         self.facts[slot] = known
         self._stamp(slot)
+        self._relabel(slot, known)
         for demand, mask in self._masks.items():
             passes = known is not None and obstacle(demand, known) is None
             if mask[slot] != passes:
                 changed = mask.copy()
                 changed[slot] = passes
                 self._masks[demand] = changed
+
+    def _relabel(self, slot: int, known: Facts | None) -> None:
+        """For those who keep more of a node than is here."""
 
     def _offer(self, slot: int, allocatable: Amounts) -> None:
         fresh = np.zeros(self.offers.shape[0], dtype=np.int64)
@@ -205,6 +224,16 @@ class Nodes:
             if now > LARGEST:
                 self._beyond[cell] = now
             self.used[cell] = min(now, LARGEST)
+
+    def _nominate(self, slot: int, shape: Shape, times: int) -> None:
+        held = self._nominated.setdefault(shape.priority, {})
+        for resource, asked in shape.request:
+            cell = (self._row(resource), slot)
+            count = held.pop(cell, 0) + asked * times
+            if count:
+                held[cell] = count
+        if not held:
+            del self._nominated[shape.priority]
 
     def _row(self, resource: str) -> int:
         row = self.rows.get(resource)

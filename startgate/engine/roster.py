@@ -226,7 +226,8 @@ def _placements(where: Iterable[tuple[Shape, str]]) -> tuple[Placement, ...]:
 
 
 def not_admitted(facts: Facts, queue: QueueSpec | None, labels: Mapping[str, str] | None) -> Reason | None:
-    """What the webhook checks at creation, and the queue may have changed since, or a pod have come another way.
+    """What the webhook checks at creation, and the queue may have changed since, or a pod have come another way; and
+    what we can't tell of its pods.
 
     `labels`: of the gang's namespace; None where that isn't known.
     """
@@ -236,8 +237,14 @@ def not_admitted(facts: Facts, queue: QueueSpec | None, labels: Mapping[str, str
     if isinstance(highest, int) and facts.priority > highest:
         return reason(Code.PRIORITY_NOT_ADMITTED, priority=facts.priority, queue=facts.queue, highest=highest)
     if not (selector := queue.namespaces) or (labels is not None and selector.matches(labels)):
-        return None
+        return _unchecked(facts)
     return reason(Code.NAMESPACE_NOT_ADMITTED, queue=facts.queue, namespace=facts.namespace)
+
+
+def _unchecked(facts: Facts) -> Reason | None:
+    shapes = (pod.shape for pod in facts.gated) if facts.gated else filter(None, (facts.template,))
+    what = sorted({each for shape in shapes for each in shape.unchecked})
+    return reason(Code.CANNOT_CHECK, what=" and ".join(what)) if what else None
 
 
 def by_shape(pods: Iterable[Pod]) -> tuple[Batch, ...]:

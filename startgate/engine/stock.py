@@ -48,6 +48,7 @@ class Stock:
     """One kind's numbers, as long as the nodes' epoch is the same."""
 
     def __init__(self, nodes: Nodes, shape: Shape) -> None:
+        self.priority = shape.priority
         asks = {resource: amount for resource, amount in shape.request if amount > 0}
         self._nodes = nodes
         self._demand = demand(shape)
@@ -109,6 +110,9 @@ class Stock:
     def refresh(self, free: Ints, slots: Ints) -> None:
         """Takes in what is free (resources x slots) in these slots now."""
         nodes, here = self._nodes, free[self.rows, slots]
+        lent = nodes.lent(self.priority)
+        if lent is not None:
+            here += lent[self.rows, slots]
         fits = self.count(here, self.mask[slots])
         self.total += int(fits.sum()) - int(self.fits[slots].sum())
         self.fits[slots] = fits

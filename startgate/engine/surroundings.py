@@ -1,0 +1,150 @@
+"""What other pods, host ports and volumes leave of the nodes to a pod, in a what-if that changes as it goes on.
+
+The other half of a room: `fit` counts amounts, and asks here where amounts aren't all. What always holds: what was
+added is undone by adding the same with the other sign; as long as nobody asks, adding costs next to nothing.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from startgate.engine.cluster import Cluster
+from startgate.engine.company import Scratch
+from startgate.engine.constraints import Arrangement, arrange, most
+from startgate.engine.nodes import Ints
+from startgate.engine.volumes import FREE, Allowed, Volumes
+from startgate.model.shape import Shape
+
+
+class Surroundings:
+    """Of one room. The cluster must not change while it is in use."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._scratch = cluster.company.over()
+        self._ports = cluster.ports.copy()
+        self._volumes = Volumes(cluster.storage, cluster.offers.shape[1])
+        self._moves: list[tuple[Shape, Ints, Ints]] = []
+        """What has been added and nobody has asked about yet."""
+        self._bearers = False
+        """Whether pods were added that keep others away."""
+
+    def copy(self) -> "Surroundings":
+        """Others that say the same; what is added to either isn't seen in the other."""
+        twin = Surroundings.__new__(Surroundings)
+        twin._cluster = self._cluster
+        twin._scratch, twin._ports = self._scratch.copy(), self._ports.copy()
+        twin._volumes = self._volumes.copy()
+        twin._moves, twin._bearers = list(self._moves), self._bearers
+        return twin
+
+    def add(self, shape: Shape, slots: Ints, counts: Ints) -> None:
+        """As if so many more such pods were in each of these slots; negative: fewer."""
+        self._moves.append((shape, slots, counts))
+        self._bearers = self._bearers or bool(shape.apart)
+
+    def concern(self, shape: Shape) -> bool:
+        """Whether such a pod's place depends on more than what the nodes have free."""
+        if shape.constrained or self._cluster.company.concerns(shape):
+            return True
+        return self._bearers and self._moved().concerns(shape)
+
+    def most(self, shape: Shape, up_to: int, fits: Ints) -> int:
+        """How many such pods can be placed, `fits` (by slot) as far as amounts and the nodes' own filters go; what is
+        beyond `up_to` isn't looked for."""
+        scratch, allowed = self._moved(), self._volumes.allows(shape)
+        if allowed is not FREE:
+            return self.arrange(shape, up_to, fits, self._cluster.ranks()).total
+        return most(shape, up_to, caps=self.caps(shape, fits), nodes=self._cluster, scratch=scratch)
+
+    def arrange(self, shape: Shape, count: int, fits: Ints, keys: Ints) -> Arrangement:
+        """Places for so many of these pods, or for as many as there are; `keys`: by slot, which come first."""
+        scratch, caps = self._moved(), self.caps(shape, fits)
+        if self._volumes.allows(shape) is FREE:
+            return arrange(shape, count, caps=caps, keys=keys, nodes=self._cluster, scratch=scratch)
+        parts: list[Arrangement] = []
+        # Volumes that one pod gets can be those that another would have got: what is left then is looked for anew.
+        while (found := self._with_volumes(shape, count, caps, keys)).total:
+            parts.append(found)
+            count -= found.total
+            np.subtract.at(caps, found.slots, found.counts)
+            scratch.add(shape, found.slots.tolist(), found.counts.tolist())
+        for part in parts:
+            scratch.add(shape, part.slots.tolist(), (-part.counts).tolist())
+            for slot, pods in zip(part.slots.tolist(), part.counts.tolist(), strict=True):
+                self._volumes.give(shape, slot, pods)
+        if not parts:
+            return found
+        slots, counts = (np.concatenate(columns) for columns in zip(*(part[:2] for part in parts), strict=True))
+        return Arrangement(slots, counts, int(counts.sum()))
+
+    def _with_volumes(self, shape: Shape, count: int, caps: Ints, keys: Ints) -> Arrangement:
+        """Those of the best arrangement that get their volumes; they have them from then on."""
+        allowed = self._volumes.allows(shape)
+        nothing = np.zeros(0, dtype=np.int64)
+        best = Arrangement(nothing, nothing, 0)
+        for part in _parts(allowed, caps):
+            count = min(count, allowed.most)
+            found = arrange(shape, count, caps=part, keys=keys, nodes=self._cluster, scratch=self._scratch)
+            if found.total > best.total:
+                best = found
+            if best.total >= count:
+                break
+        counts = np.array(self._volumes.take(shape, best.slots.tolist(), best.counts.tolist()), dtype=np.int64)
+        return Arrangement(best.slots[counts > 0], counts[counts > 0], int(counts.sum()))
+
+    def caps(self, shape: Shape, fits: Ints) -> Ints:
+        """By slot: how many such pods the node itself takes, whatever other nodes have."""
+        caps = fits.copy()
+        if shape.ports:
+            self._moved()
+            caps = np.minimum(caps, 1)
+            caps[self._ports.blocked(shape)] = 0
+        for slot, others in self._cluster.nominees.items():
+            if any(other.priority >= shape.priority and self._at_odds(shape, other) for other in others):
+                caps[slot] = 0
+        return caps
+
+    def _moved(self) -> Scratch:
+        for shape, slots, counts in self._moves:
+            self._scratch.add(shape, slots.tolist(), counts.tolist())
+            if shape.ports or shape.claims or shape.ephemeral:
+                self._occupy(shape, slots.tolist(), counts.tolist())
+        self._moves = []
+        return self._scratch
+
+    def _occupy(self, shape: Shape, slots: list[int], counts: list[int]) -> None:
+        for slot, count in zip(slots, counts, strict=True):
+            self._ports.add(shape, slot, count)
+            if count > 0:
+                self._volumes.put(shape, slot, count)
+            else:
+                self._volumes.give(shape, slot, -count)
+
+    def _at_odds(self, shape: Shape, other: Shape) -> bool:
+        """Whether a pod that is on its way to a node may rule that node out. kube-scheduler counts it there and
+        nowhere else; careful for topology spread, which it only may."""
+        namespaces = self._cluster.company.namespaces
+        return (
+            any(term.picks(other.namespace, other.label_map, namespaces) for term in shape.apart)
+            or any(term.picks(shape.namespace, shape.label_map, namespaces) for term in other.apart)
+            or any(
+                spread.selector is not None
+                and other.namespace == shape.namespace
+                and spread.selector.matches(other.label_map)
+                for spread in shape.spread
+            )
+        )
+
+
+def _parts(allowed: Allowed, caps: Ints) -> Iterator[Ints]:
+    """What the nodes take by their volumes too; of domains that can't be mixed, one at a time, largest first."""
+    caps = caps if allowed.mask is None else caps * allowed.mask
+    caps = caps if allowed.caps is None else np.minimum(caps, allowed.caps)
+    if allowed.domains is None or allowed.most < 2:
+        yield caps
+        return
+    names, of = np.unique(allowed.domains, return_inverse=True)
+    room = np.bincount(of, weights=caps, minlength=len(names))
+    for each in np.argsort(-room, kind="stable").tolist():
+        yield np.where(of == each, caps, 0)
