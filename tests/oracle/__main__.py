@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.oracle.case import Case
+from tests.oracle.generate import ENABLED, FEATURES
 from tests.oracle.judge import Judge, Verdict
 from tests.oracle.plane import Plane
 from tests.oracle.run import run
@@ -23,9 +24,24 @@ def say(sentence: str) -> None:
     sys.stderr.flush()
 
 
-async def _oracle(clusters: int, seed: int, first: int, found: Path) -> Tally:
+def _features(text: str) -> tuple[str, ...]:
+    chosen = tuple(FEATURES) if text == "all" else tuple(text.split(","))
+    if unknown := set(chosen) - FEATURES.keys():
+        raise argparse.ArgumentTypeError(f"no feature {', '.join(unknown)}; there are {', '.join(FEATURES)}")
+    return chosen
+
+
+async def _oracle(arguments: argparse.Namespace) -> Tally:
     async with Plane.start() as plane:
-        return await run(Judge(plane), clusters, seed, first=first, found=found, say=say)
+        return await run(
+            Judge(plane),
+            arguments.clusters,
+            arguments.seed,
+            first=arguments.first,
+            enabled=arguments.features,
+            found=arguments.found,
+            say=say,
+        )
 
 
 async def _replay(file: Path) -> Verdict:
@@ -39,13 +55,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--first", type=int, default=0, help="the number of the first (default: %(default)s)")
     parser.add_argument("--found", type=Path, default=Path(".oracle"), help="where disagreements are written")
+    parser.add_argument("--features", type=_features, default=ENABLED, help="names with commas between, or all")
     parser.add_argument("--replay", type=Path, help="ask about the case in this file instead")
     arguments = parser.parse_args()
     if arguments.replay:
         verdict = asyncio.run(_replay(arguments.replay))
         sys.stdout.write(f"{verdict.outcome}: {verdict.answer}; kube-scheduler: {verdict.unbound or 'all bound'}\n")
         return int(verdict.mistaken)
-    tally = asyncio.run(_oracle(arguments.clusters, arguments.seed, arguments.first, arguments.found))
+    tally = asyncio.run(_oracle(arguments))
     sys.stdout.write(f"{tally.table()}\n{tally.last_line()}\n")
     return int(tally.wrong_fits > 0)
 

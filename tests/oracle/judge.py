@@ -68,39 +68,51 @@ class Judge:
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
         self._runs = 0
+        self._named = Case("", (), (), ())
+        """What is there now, under the names that it has there."""
 
     async def judge(self, case: Case, *, edge: Random | None = None) -> Verdict:
         """`edge`: first cut the gang to where the engine's answer changes, on one side of it or the other.
 
         RefusedError where the API server doesn't take the case.
         """
-        self._runs += 1
-        named = case.renamed(f"x{self._runs}")
         try:
-            stored, gang = await self._plane.prepare(named)
+            stored, gang = await self._prepare(case)
             if edge is not None:
                 pods = _pods_at_edge([ask(stored, gang[:count]).goes for count in range(1, len(gang) + 1)], edge)
-                case, named, gang = case.cut(pods), named.cut(pods), gang[:pods]
+                case, gang = case.cut(pods), gang[:pods]
             answer = ask(stored, gang)
             if answer.goes:
                 unbound = await self._plane.release(gang, answer.nodes if answer.tight else ())
             else:
-                unbound = await self._in_orders(named, gang)
+                unbound = await self._in_orders(case, gang)
         finally:
             await self._plane.clear()
         return Verdict(case, answer, tuple(unbound))
+
+    async def _prepare(self, case: Case) -> tuple[dict[str, list[Json]], list[Json]]:
+        self._runs += 1
+        self._named = case.renamed(f"x{self._runs}")
+        return await self._plane.prepare(self._named)
 
     async def _in_orders(self, case: Case, gang: list[Json]) -> list[str]:
         """Lets the pods go in several orders; nothing where all are bound in one of them."""
         unbound: list[str] = []
         for number, order in enumerate(_orders(len(gang), Random(case.name))):
             if number:
-                await self._plane.remove(gang)
-                gang = await self._plane.make_gang(case.gang)
+                gang = await self._afresh(case, gang)
             unbound = await self._plane.release([gang[index] for index in order])
             if not unbound:
                 break
         return unbound
+
+    async def _afresh(self, case: Case, gang: list[Json]) -> list[Json]:
+        """The same pods again; with all else too where the first may have changed it."""
+        if any(it["kind"] == "StorageClass" for it in case.objects):
+            await self._plane.clear()
+            return (await self._prepare(case))[1]
+        await self._plane.remove(gang)
+        return await self._plane.make_gang(self._named.gang[: len(gang)])
 
     async def shrink(self, found: Verdict) -> Verdict:
         """The same disagreement in a case from which nothing more can be left out."""

@@ -89,18 +89,21 @@ def overhead(draft: Draft) -> None:
 def pod_resources(draft: Draft) -> None:
     """Resources of the pod as a whole."""
     for pod in draft.pods():
-        asked = draft.pick(("1", "1500m", "2"))
+        # No less than what its containers ask for.
+        asked = draft.pick(("2500m",) if "initContainers" in pod["spec"] else ("1", "1500m", "2"))
         part = draft.pick(("requests", "limits"))
         pod["spec"]["resources"] = {part: {"cpu": asked}}
         container = pod["spec"]["containers"][0]["resources"]
-        container["requests"] = {"cpu": draft.pick(("100m", "500m", "1"))}
-        if draft.often(0.3):
+        container.setdefault("requests", {})["cpu"] = draft.pick(("100m", "500m", "1"))
+        if "limits" not in container and draft.often(0.3):
             del container["requests"]
 
 
 def limits(draft: Draft) -> None:
     """Limits without requests."""
     for pod in draft.pods():
+        if "resources" in pod["spec"]:
+            continue
         for container in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
             asked = container["resources"].pop("requests", {})
             container["resources"].setdefault("limits", {}).update(asked)
@@ -180,7 +183,7 @@ def _term(draft: Draft) -> Json:
 def _expression(draft: Draft) -> Json:
     operator = draft.pick(("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
     if operator in ("Gt", "Lt"):
-        return {"key": "rank", "operator": operator, "values": [draft.pick(("0", "1", "2", "-5"))]}
+        return {"key": "rank", "operator": operator, "values": [draft.pick(("0", "1", "2", "9"))]}
     key = draft.pick(("disk", ZONE, "rank", "absent"))
     if operator in ("Exists", "DoesNotExist"):
         return {"key": key, "operator": operator}

@@ -1,6 +1,6 @@
 """kube-scheduler's answer to a case: the same objects on a real API server, and what gets bound.
 
-No kubelet and no controller touches what is put there, but for the one that binds volumes. What always holds: nothing
+No kubelet and no controller touches what is put there, but for those of volumes. What always holds: nothing
 is waited for by the clock. Whether kube-scheduler has seen what was made, and whether it will try no more, is known
 from a pod that can never be placed (a probe) and from the lengths of its queues:
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -26,12 +26,14 @@ from localcluster import build
 from localcluster.cluster import Cluster
 from startgate.kube.client import ApiError, Client, Patch
 from startgate.model import names
+from tests.oracle.binder import Binder
 from tests.oracle.case import HOME, NAMESPACES, PRIORITIES, Case, Json
+from tests.oracle.watch import Watched, key
 
 FLAGS: Final = {
     # Accounts, conditions as taints, and finalizers on volumes are matters of controllers that don't run here.
     "kube-apiserver": ["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection"],
-    "kube-controller-manager": ["--controllers=serviceaccount-controller,persistentvolume-binder-controller"],
+    "kube-controller-manager": ["--controllers=serviceaccount-controller,ephemeral-volume-controller"],
     # How fast it may write, and who may read its metrics, has no influence on what it decides.
     "kube-scheduler": [
         "--kube-api-qps=2000",
@@ -48,7 +50,7 @@ PATHS: Final = {
     "CSINode": "/apis/storage.k8s.io/v1/csinodes",
     "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
 }
-FIRST: Final = ("RuntimeClass", "StorageClass", "PersistentVolume", "PersistentVolumeClaim", "CSINode")
+FIRST: Final = ("RuntimeClass", "StorageClass", "PersistentVolumeClaim", "PersistentVolume", "CSINode")
 """Made before the nodes, in this order; pods come last."""
 
 PROBE: Final = "startgate.dev/never"
@@ -58,7 +60,6 @@ LACKS: Final = f"Insufficient {PROBE}"
 SECONDS: Final = 20.0
 """For kube-scheduler to get to a point where it must get; a cluster that takes longer is an error, not an answer."""
 POLL: Final = 0.003
-QUIET: Final = 90.0
 WIDTH: Final = 16
 
 QUEUES: Final = re.compile(rb'^scheduler_pending_pods\{queue="(\w+)"\} (\d+)', re.MULTILINE)
@@ -74,9 +75,10 @@ class Plane:
     def __init__(self, client: Client, scheduler: Client) -> None:
         self._client = client
         self._scheduler = scheduler
-        self._pods: dict[str, Json] = {}
-        """By "namespace/name", as the watch has shown them last."""
         self._news = asyncio.Event()
+        self._watched = Watched(client, "/api/v1/pods", lambda _: self._news.set())
+        self._pods = self._watched.objects
+        self._binder = Binder(client, self._news)
         self._numbers = itertools.count(1)
         self._made: set[str] = set()
         """Kinds of which something is there."""
@@ -98,7 +100,7 @@ class Plane:
             plane = cls(client, scheduler)
             await plane._furnish()
             group = await stack.enter_async_context(asyncio.TaskGroup())
-            watching = [group.create_task(plane._watch())]
+            watching = [group.create_task(plane._watched.run()), group.create_task(plane._binder.run())]
             yield plane
             for task in watching:
                 task.cancel()
@@ -122,7 +124,7 @@ class Plane:
             "Namespace": [{"metadata": {"name": name, "labels": dict(labels)}} for name, labels in NAMESPACES.items()]
         }
         for kind in FIRST:
-            stored[kind] = [await self._make(it) for it in kinds[kind]]
+            stored[kind] = [await self._make(_with_uid(it, stored)) for it in kinds[kind]]
         *most, last = kinds["Node"]
         stored["Node"] = [*await self._all(self._make, most), await self._make(last)]
         self._last_node = last["metadata"]["name"]
@@ -130,6 +132,10 @@ class Plane:
         gang = await self.make_gang(case.gang)
         self._aside = 0
         await self._probe(lambda message: LACKS in message)
+        wanted = {claim for pod in (*case.objects, *gang) for claim in _claims_made_for(pod)}
+        if wanted:
+            await self._until(lambda: wanted <= self._binder.claims.objects.keys())
+            stored["PersistentVolumeClaim"] = [dict(it) for it in self._binder.claims.objects.values()]
         return stored, gang
 
     async def make_gang(self, gang: Sequence[Json]) -> list[Json]:
@@ -151,7 +157,7 @@ class Plane:
         lift = {"spec": {"schedulingGates": [{"name": names.GATE, "$patch": "delete"}]}}
         for pod in gang:
             await self._patch(pod, lift)
-        keys = [_key(pod) for pod in gang]
+        keys = [key(pod) for pod in gang]
         while True:
             await self._until(lambda: all(self._node(key) or self._unschedulable(key) for key in keys))
             unbound = [key for key in keys if not self._node(key)]
@@ -177,18 +183,24 @@ class Plane:
     async def remove(self, gang: Sequence[Json]) -> None:
         """Takes these pods away, bound or not."""
         await self._all(self._delete, gang)
-        await self._until(lambda: not any(_key(pod) in self._pods for pod in gang))
+        await self._until(lambda: not any(key(pod) in self._pods for pod in gang))
 
     async def clear(self) -> None:
         """Takes everything away."""
         for pod in [pod for pod in self._pods.values() if pod["metadata"].get("finalizers")]:
             await self._patch(pod, {"metadata": {"finalizers": None}})
-        now = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
-        paths = [f"/api/v1/namespaces/{name}/pods" for name in (*NAMESPACES, "default")]
-        paths += [PATHS[kind] for kind in sorted(self._made) if kind in PATHS]
-        await self._all(lambda path: self._client.request("DELETE", path, body=now), paths)
-        self._made.clear()
+        await self._sweep([f"/api/v1/namespaces/{name}/pods" for name in (*NAMESPACES, "default")])
         await self._until(lambda: not self._pods)
+        await self._sweep([PATHS[kind] for kind in sorted(self._made) if kind in PATHS])
+        self._made.clear()
+        # A claim for a pod that has just gone may still come.
+        while self._binder.claims.objects:
+            await self._sweep([PATHS["PersistentVolumeClaim"]])
+            await self._until(_gone(self._binder.claims.objects))
+
+    async def _sweep(self, paths: Sequence[str]) -> None:
+        now = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+        await self._all(lambda path: self._client.request("DELETE", path, body=now), paths)
 
     # --- the probe ----------------------------------------------------------------------------------------------
 
@@ -210,7 +222,7 @@ class Plane:
             }
         )
         self._aside += 1
-        await self._until(lambda: says(self._unschedulable(_key(pod))))
+        await self._until(lambda: says(self._unschedulable(key(pod))))
 
     # --- what is known of pods ----------------------------------------------------------------------------------
 
@@ -232,31 +244,20 @@ class Plane:
                 self._news.clear()
                 await self._news.wait()
 
-    async def _watch(self) -> None:
-        listed = msgspec.json.decode(await self._client.request("GET", "/api/v1/pods"))
-        version = listed["metadata"]["resourceVersion"]
-        while True:
-            query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
-            async with self._client.stream("/api/v1/pods", query=query, idle=QUIET) as lines:
-                async for line in lines:
-                    event = msgspec.json.decode(line)
-                    pod = event["object"]
-                    if event["type"] == "ERROR":
-                        raise RuntimeError(f"The watch of pods failed: {pod}")
-                    version = pod["metadata"]["resourceVersion"]
-                    if event["type"] == "DELETED":
-                        self._pods.pop(_key(pod), None)
-                    elif event["type"] != "BOOKMARK":
-                        self._pods[_key(pod)] = pod
-                    self._news.set()
-
     # --- requests -----------------------------------------------------------------------------------------------
 
     async def _make(self, it: Json) -> Json:
         kind = it["kind"]
         self._made.add(kind)
+        if any(_claims_made_for(it)):
+            self._made |= {"PersistentVolumeClaim", "PersistentVolume"}
         path = PATHS.get(kind) or f"/api/v1/namespaces/{it['metadata']['namespace']}/pods"
-        return await self._post(path, it)
+        made = await self._post(path, it)
+        if kind.startswith("PersistentVolume") and "status" in it:
+            where = f"{path}/{it['metadata']['name']}/status"
+            body = {"status": it["status"]}
+            made = msgspec.json.decode(await self._client.request("PATCH", where, body=body, content_type=Patch.MERGE))
+        return made
 
     async def _make_other(self, it: Json) -> Json:
         """A pod that isn't the gang's: running, on its way out, or nominated."""
@@ -306,8 +307,27 @@ class Plane:
         return results
 
 
-def _key(pod: Mapping[str, Any]) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+def _gone(objects: Mapping[str, Json]) -> Callable[[], bool]:
+    """Whether none is left of what is there now."""
+    here = set(objects)
+    return lambda: not here & objects.keys()
+
+
+def _with_uid(it: Json, stored: Mapping[str, Sequence[Json]]) -> Json:
+    """A volume that names its claim names the very one that was made."""
+    ref = it["spec"].get("claimRef") if it["kind"] == "PersistentVolume" else None
+    if ref is None:
+        return it
+    uids = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in stored["PersistentVolumeClaim"]}
+    return {**it, "spec": {**it["spec"], "claimRef": {**ref, "uid": uids.get(ref["name"], "none")}}}
+
+
+def _claims_made_for(pod: Json) -> Iterator[str]:
+    """The claims that are made for a pod's ephemeral volumes."""
+    if pod["kind"] == "Pod":
+        for volume in pod["spec"].get("volumes", ()):
+            if "ephemeral" in volume:
+                yield f"{key(pod)}-{volume['name']}"
 
 
 def _path(pod: Mapping[str, Any]) -> str:

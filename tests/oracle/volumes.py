@@ -1,0 +1,222 @@
+"""Features by which volumes decide: where they are, where they can be made, how many a node attaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from tests.oracle.case import HOME, Json
+from tests.oracle.draft import HOSTNAME, ZONE, Draft
+
+DRIVER: Final = "disk.example.com"
+MANY: Final = "ReadWriteMany"
+ALONE: Final = "ReadWriteOncePod"
+
+
+def _name(draft: Draft, kind: str) -> str:
+    return f"{kind.lower()}-{sum(it['kind'] == kind for it in draft.extra)}"
+
+
+def _class(draft: Draft, *, waits: bool, provisioner: str = DRIVER, topologies: Sequence[Json] = ()) -> str:
+    name = _name(draft, "StorageClass")
+    it: Json = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer" if waits else "Immediate",
+    }
+    if topologies:
+        it["allowedTopologies"] = list(topologies)
+    draft.extra.append(it)
+    return name
+
+
+def _claim_spec(storage_class: str, mode: str, size: str = "1Gi") -> Json:
+    return {
+        "storageClassName": storage_class,
+        "accessModes": [mode],
+        "resources": {"requests": {"storage": size}},
+    }
+
+
+def _claim(draft: Draft, storage_class: str, mode: str, volume: str = "") -> str:
+    """A claim; with a volume it is bound to it."""
+    name = _name(draft, "PersistentVolumeClaim")
+    it: Json = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": HOME},
+        "spec": _claim_spec(storage_class, mode),
+    }
+    if volume:
+        it["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+        it["spec"]["volumeName"] = volume
+        it["status"] = {"phase": "Bound"}
+    draft.extra.append(it)
+    return name
+
+
+def _volume(draft: Draft, storage_class: str, mode: str, claim: str = "", size: str = "1Gi") -> Json:
+    name = _name(draft, "PersistentVolume")
+    it: Json = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": {}},
+        "spec": {
+            "storageClassName": storage_class,
+            "accessModes": [mode],
+            "capacity": {"storage": size},
+            "csi": {"driver": DRIVER, "volumeHandle": name},
+        },
+        "status": {"phase": "Bound" if claim else "Available"},
+    }
+    if claim:
+        it["spec"]["claimRef"] = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": HOME,
+            "name": claim,
+        }
+    draft.extra.append(it)
+    return it
+
+
+def _bound(draft: Draft, mode: str = MANY) -> tuple[str, Json]:
+    """A claim and the volume that it is bound to."""
+    name = _name(draft, "PersistentVolumeClaim")
+    volume = _volume(draft, "", mode, claim=name)
+    return _claim(draft, "", mode, volume["metadata"]["name"]), volume
+
+
+def _use(pod: Json, claim: str) -> None:
+    volumes = pod["spec"].setdefault("volumes", [])
+    volumes.append({"name": f"v{len(volumes)}", "persistentVolumeClaim": {"claimName": claim}})
+
+
+def _use_ephemeral(pod: Json, spec: Json) -> None:
+    volumes = pod["spec"].setdefault("volumes", [])
+    volumes.append({"name": f"v{len(volumes)}", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}})
+
+
+def _neighbours(draft: Draft) -> list[Json]:
+    """Other pods that can have claims of the gang's namespace."""
+    return [pod for pod in draft.others if pod["metadata"]["namespace"] == HOME]
+
+
+def _only(key: str, values: Sequence[str], operator: str = "In") -> Json:
+    expression = {"key": key, "operator": operator, "values": list(values)}
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+
+
+def _somewhere(draft: Draft) -> Json:
+    """Where a volume can be mounted."""
+    hosts = [node["metadata"]["name"] for node in draft.nodes]
+    return draft.pick(
+        (
+            _only(HOSTNAME, draft.some(hosts)),
+            _only(ZONE, draft.some("abc")),
+            _only(ZONE, draft.pick("abc"), "NotIn"),
+        )
+    )
+
+
+def _drivers(draft: Draft, *, keys: Sequence[str] = (), most: Sequence[int] = ()) -> None:
+    """The driver on most nodes; `keys`: by which nodes share volumes; `most`: how many volumes each attaches."""
+    known = {it["metadata"]["name"]: it for it in draft.extra if it["kind"] == "CSINode"}
+    for node in draft.nodes:
+        name = node["metadata"]["name"]
+        if name not in known and draft.often(0.9):
+            driver = {"name": DRIVER, "nodeID": "n", "topologyKeys": []}
+            it = {"metadata": {"name": name}, "spec": {"drivers": [driver]}}
+            known[name] = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", **it}
+            draft.extra.append(known[name])
+        if name in known:
+            driver = known[name]["spec"]["drivers"][0]
+            driver["topologyKeys"] = [*driver["topologyKeys"], *keys]
+            if most and draft.often(0.9):
+                driver["allocatable"] = {"count": draft.pick(most)}
+
+
+def bound_volumes(draft: Draft) -> None:
+    """Claims that are bound to volumes which can be mounted on some nodes only."""
+    claim, volume = _bound(draft)
+    volume["spec"]["nodeAffinity"] = _somewhere(draft)
+    for pod in draft.some(draft.shapes):
+        _use(pod, claim)
+
+
+def zoned_volumes(draft: Draft) -> None:
+    """Volumes with the older labels."""
+    claim, volume = _bound(draft)
+    volume["metadata"]["labels"][ZONE] = draft.pick(("a", "b", "a__b", "c__a"))
+    for pod in draft.some(draft.shapes):
+        _use(pod, claim)
+
+
+def first_use(draft: Draft) -> None:
+    """Volumes that are made where their first pod goes, for some zones only; one for all, or one for each pod."""
+    term = {"matchLabelExpressions": [{"key": ZONE, "values": draft.some("abc")}]}
+    storage_class = _class(draft, waits=True, topologies=(term,) if draft.often(0.7) else ())
+    if draft.often(0.6):
+        _drivers(draft, keys=(draft.pick((ZONE, ZONE, HOSTNAME)),))
+    for pod in draft.some(draft.shapes):
+        if draft.often(0.5):
+            _use(pod, _claim(draft, storage_class, MANY))
+        else:
+            _use_ephemeral(pod, _claim_spec(storage_class, "ReadWriteOnce"))
+
+
+def local_volumes(draft: Draft) -> None:
+    """Volumes that are there, on a node each, and are bound when a pod comes."""
+    storage_class = _class(draft, waits=True, provisioner="kubernetes.io/no-provisioner")
+    for _ in range(draft.rng.randint(0, 5)):
+        volume = _volume(draft, storage_class, "ReadWriteOnce", size=draft.pick(("1Gi", "1Gi", "2Gi", "500Mi")))
+        name = draft.pick(draft.nodes)["metadata"]["name"]
+        volume["spec"]["nodeAffinity"] = _only(HOSTNAME, [name])
+    for pod in draft.some(draft.shapes):
+        if draft.often(0.3):
+            _use(pod, _claim(draft, storage_class, "ReadWriteOnce"))
+        else:
+            _use_ephemeral(pod, _claim_spec(storage_class, "ReadWriteOnce"))
+
+
+def attach_limits(draft: Draft) -> None:
+    _drivers(draft, most=(0, 1, 2, 3))
+    shared, _ = _bound(draft)
+    for pod in _neighbours(draft):
+        if draft.often(0.6):
+            _use(pod, shared if draft.often(0.3) else _bound(draft)[0])
+    if draft.often(0.6):
+        storage_class = _class(draft, waits=True)
+        for pod in draft.some(draft.shapes):
+            _use_ephemeral(pod, _claim_spec(storage_class, "ReadWriteOnce"))
+    else:
+        for pod in draft.some(draft.shapes):
+            _use(pod, shared)
+
+
+def one_pod_at_a_time(draft: Draft) -> None:
+    """ReadWriteOncePod."""
+    claim, _ = _bound(draft, ALONE)
+    for pod in _neighbours(draft)[:1]:
+        if draft.often(0.4):
+            _use(pod, claim)
+    _use(draft.pick(draft.shapes), claim)
+
+
+def unready_claims(draft: Draft) -> None:
+    """Claims that nobody has made, or that are to be bound at once and aren't yet."""
+    claim = "absent" if draft.often(0.4) else _claim(draft, _class(draft, waits=False), MANY)
+    _use(draft.pick(draft.shapes), claim)
+
+
+FEATURES: Final[Mapping[str, Callable[[Draft], None]]] = {
+    "bound volumes": bound_volumes,
+    "zoned volumes": zoned_volumes,
+    "volumes on first use": first_use,
+    "local volumes": local_volumes,
+    "attach limits": attach_limits,
+    "ReadWriteOncePod": one_pod_at_a_time,
+    "claims not ready": unready_claims,
+}
