@@ -38,6 +38,9 @@ class Arrangement(NamedTuple):
     counts: Ints
     """Pods, one after the other, in the slot of the same place."""
     total: int
+    steered: bool
+    """Whether pods that were left to find their own nodes, with nobody else about, could end up where the rest of them
+    has no place: kube-scheduler has to be told the nodes."""
 
 
 def arrange(shape: Shape, count: int, *, caps: Ints, keys: Ints, nodes: Nodes, scratch: Scratch) -> Arrangement:
@@ -47,16 +50,17 @@ def arrange(shape: Shape, count: int, *, caps: Ints, keys: Ints, nodes: Nodes, s
     volumes). `keys`: by slot, which nodes come first where there is a choice: lower ones.
     """
     ground = _Ground(shape, caps, nodes, scratch)
-    best = _arrangement([])
+    best = np.zeros((0, 2), dtype=np.int64)
+    total = 0
     for part in ground.parts(count, keys):
-        if part.room <= best.total:
-            continue
-        found = _arrangement(fill(part.caps, keys, [limit.copy() for limit in part.limits], count))
-        if found.total > best.total:
-            best = found
-        if best.total >= count:
+        if total >= count:
             break
-    return best
+        if part.room <= total:
+            continue
+        found = np.array(fill(part.caps, keys, part.limits, count), dtype=np.int64).reshape(-1, 2)
+        if int(found[:, 1].sum()) > total:
+            best, total = found, int(found[:, 1].sum())
+    return Arrangement(best[:, 0], best[:, 1], total, ground.steered())
 
 
 def most(shape: Shape, up_to: int, *, caps: Ints, nodes: Nodes, scratch: Scratch) -> int:
@@ -68,14 +72,9 @@ def most(shape: Shape, up_to: int, *, caps: Ints, nodes: Nodes, scratch: Scratch
             continue
         known = part.most()
         if known is None:
-            known = sum(pods for _, pods in fill(part.caps, nodes.ranks(), [x.copy() for x in part.limits], up_to))
+            known = sum(pods for _, pods in fill(part.caps, nodes.ranks(), part.limits, up_to))
         best = max(best, known)
     return min(best, up_to)
-
-
-def _arrangement(steps: list[tuple[int, int]]) -> Arrangement:
-    columns = np.array(steps, dtype=np.int64).reshape(-1, 2)
-    return Arrangement(columns[:, 0], columns[:, 1], int(columns[:, 1].sum()))
 
 
 class _Part(NamedTuple):
@@ -90,13 +89,7 @@ class _Part(NamedTuple):
         """How many pods fit, where that needs no trying."""
         if not self.limits:
             return self.room
-        only = self.limits[0]
-        if len(self.limits) > 1 or not isinstance(only, Skew):
-            return None
-        room = np.zeros(len(only.counts), dtype=np.int64)
-        open_ = self.caps > 0
-        np.add.at(room, only.of[open_], self.caps[open_])
-        return only.most(room)
+        return self.limits[0].most(self.caps) if len(self.limits) == 1 else None
 
 
 class _Ground:
@@ -133,6 +126,12 @@ class _Ground:
             _Part(np.where(self.groups == names[each], self.caps, 0), self.limits, int(room[each]))
             for each in order[:TRIES].tolist()
         ]
+
+    def steered(self) -> bool:
+        """Whether it matters for the number of pods which of the nodes that let one in it goes to."""
+        if len(self.limits) > 1:
+            return True
+        return self.groups is not None and len(np.unique(self.groups[(self.caps > 0) & (self.groups != NONE)])) > 1
 
     def _domains(self, key: str) -> Domains:
         return self.scratch.company.topology.domains(key, len(self.caps))

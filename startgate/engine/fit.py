@@ -236,8 +236,8 @@ class Room:
         if self._around.concern(shape):
             lacks = ((stock.asked - self._free[rows]) / offers).max(axis=0, initial=0.0)
             keys = (np.maximum(lacks, 0.0) * 2**20).astype(np.int64) * 2**20 + self.cluster.ranks()
-            slots, counts, _ = self._around.arrange(shape, want, fits, keys)
-            return slots, counts
+            found = self._around.arrange(shape, want, fits, keys)
+            return found.slots, found.counts
         slots = np.repeat(np.arange(len(fits)), fits)
         turn = np.arange(len(slots)) - np.repeat(np.cumsum(fits) - fits, fits) + 1
         lacks = (turn * stock.asked - self._free[rows][:, slots]) / offers[:, slots]
@@ -265,9 +265,10 @@ class Room:
         isn't enough; unless `whole`, as many as there is room for."""
         stock = self._stock(shape)
         if self._around.concern(shape):
-            slots, counts, total = self._around.arrange(shape, pods, stock.fits, stock.key)
-            if total == 0 or (whole and total < pods):
+            found = self._around.arrange(shape, pods, stock.fits, stock.key)
+            if found.total == 0 or (whole and found.total < pods):
                 return None
+            slots, counts = found.slots, found.counts
         elif stock.total < pods:
             return None
         else:

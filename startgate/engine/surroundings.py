@@ -76,13 +76,13 @@ class Surroundings:
         if not parts:
             return found
         slots, counts = (np.concatenate(columns) for columns in zip(*(part[:2] for part in parts), strict=True))
-        return Arrangement(slots, counts, int(counts.sum()))
+        return Arrangement(slots, counts, int(counts.sum()), steered=True)
 
     def _with_volumes(self, shape: Shape, count: int, caps: Ints, keys: Ints) -> Arrangement:
         """Those of the best arrangement that get their volumes; they have them from then on."""
         allowed = self._volumes.allows(shape)
         nothing = np.zeros(0, dtype=np.int64)
-        best = Arrangement(nothing, nothing, 0)
+        best = Arrangement(nothing, nothing, 0, steered=False)
         for part in _parts(allowed, caps):
             count = min(count, allowed.most)
             found = arrange(shape, count, caps=part, keys=keys, nodes=self._cluster, scratch=self._scratch)
@@ -91,7 +91,7 @@ class Surroundings:
             if best.total >= count:
                 break
         counts = np.array(self._volumes.take(shape, best.slots.tolist(), best.counts.tolist()), dtype=np.int64)
-        return Arrangement(best.slots[counts > 0], counts[counts > 0], int(counts.sum()))
+        return Arrangement(best.slots[counts > 0], counts[counts > 0], int(counts.sum()), steered=True)
 
     def caps(self, shape: Shape, fits: Ints) -> Ints:
         """By slot: how many such pods the node itself takes, whatever other nodes have."""
