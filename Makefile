@@ -40,6 +40,7 @@ lint: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python -m bench.engine
+	$(BIN)/python -m bench.fit
 	$(BIN)/python -m bench.release
 
 generate: .venv/ready
