@@ -64,13 +64,13 @@ def _entries(terms: Iterable[PodTerm]) -> tuple[Label, ...]:
 class Crowd:
     """Pods by shape and slot, and by what can be asked about them."""
 
-    __slots__ = ("bearers", "held", "labelled", "terms")
+    __slots__ = ("_labelled", "bearers", "held", "terms")
 
     def __init__(self) -> None:
         self.held: Counts[Shape, int] = Counts()
         """By shape and slot: pods."""
-        self.labelled: Counts[Label, Shape] = Counts()
-        """The shapes that have each label."""
+        self._labelled: Counts[Label, Shape] | None = None
+        """The shapes that have each label; None until somebody asks, in many clusters nobody ever does."""
         self.bearers: Counts[PodTerm, Shape] = Counts()
         """The shapes that carry each term of anti-affinity."""
         self.terms: Counts[Label, PodTerm] = Counts()
@@ -84,8 +84,9 @@ class Crowd:
             self._enlist(shape, 1 if after else -1)
 
     def _enlist(self, shape: Shape, sign: int) -> None:
-        for label in shape.labels:
-            self.labelled.add(label, shape, sign)
+        if self._labelled is not None:
+            for label in shape.labels:
+                self._labelled.add(label, shape, sign)
         for term in shape.apart:
             self.bearers.add(term, shape, sign)
             for label in _entries((term,)):
@@ -96,8 +97,9 @@ class Crowd:
         options = [labels for term in pick.terms for labels in demanded(term.selector)]
         found: Iterable[Shape] = self.held
         if options:
-            labels = min(options, key=lambda each: sum(len(self.labelled[label]) for label in each))
-            found = (shape for label in labels for shape in self.labelled[label])
+            labelled = self._by_label()
+            labels = min(options, key=lambda each: sum(len(labelled[label]) for label in each))
+            found = (shape for label in labels for shape in labelled[label])
         return [shape for shape in found if pick.takes(shape, namespaces)]
 
     def against(self, shape: Shape, namespaces: Namespaces) -> Iterator[PodTerm]:
@@ -111,9 +113,18 @@ class Crowd:
 
     def copy(self) -> "Crowd":
         twin = Crowd()
-        twin.held, twin.labelled = self.held.copy(), self.labelled.copy()
+        twin.held = self.held.copy()
+        twin._labelled = None if self._labelled is None else self._labelled.copy()
         twin.bearers, twin.terms = self.bearers.copy(), self.terms.copy()
         return twin
+
+    def _by_label(self) -> Counts[Label, Shape]:
+        if self._labelled is None:
+            self._labelled = Counts()
+            for shape in self.held:
+                for label in shape.labels:
+                    self._labelled.add(label, shape, 1)
+        return self._labelled
 
 
 class _Tally:

@@ -17,12 +17,12 @@ NOTHING: Final[Mapping[Any, int]] = MappingProxyType({})
 class Counts(Generic[Key, Item]):
     """Numbers by key and item; negative ones too, where somebody counts what went away."""
 
-    __slots__ = ("_all", "_mine")
+    __slots__ = ("_all", "_shared")
 
     def __init__(self) -> None:
         self._all: dict[Key, dict[Item, int]] = {}
-        self._mine: set[Key] = set()
-        """Keys of which the inner dict is shared with no copy."""
+        self._shared: set[Key] = set()
+        """Keys of which a copy may have the same inner dict."""
 
     def __getitem__(self, key: Key) -> Mapping[Item, int]:
         """What there is under this key; not to be kept across changes."""
@@ -43,11 +43,10 @@ class Counts(Generic[Key, Item]):
         if items is None:
             if number:
                 self._all[key] = {item: number}
-                self._mine.add(key)
             return
-        if key not in self._mine:
+        if key in self._shared:
             items = self._all[key] = dict(items)
-            self._mine.add(key)
+            self._shared.discard(key)
         now = items.get(item, 0) + number
         if now:
             items[item] = now
@@ -55,11 +54,11 @@ class Counts(Generic[Key, Item]):
             items.pop(item, None)
             if not items:
                 del self._all[key]
-                self._mine.discard(key)
 
     def copy(self) -> "Counts[Key, Item]":
         """Another one like this; a change to either isn't seen in the other."""
         twin: Counts[Key, Item] = Counts()
         twin._all = dict(self._all)
-        self._mine = set()
+        self._shared = set(self._all)
+        twin._shared = set(self._all)
         return twin

@@ -10,13 +10,13 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from startgate.engine.limits import Limit, Skew
+from startgate.engine.limits import Limit
 from startgate.engine.nodes import Ints
 
 Steps: TypeAlias = list[tuple[int, int]]
 """(slot, pods) in order."""
-Turn: TypeAlias = tuple[int, int]
-"""Whose turn comes first: level, then key."""
+Turn: TypeAlias = tuple[int, int, int]
+"""Whose turn comes first: level, then how many could stand in, then key."""
 
 CLASS: Final = -1
 
@@ -24,16 +24,17 @@ CLASS: Final = -1
 def fill(caps: Ints, keys: Ints, limits: Sequence[Limit], count: int) -> Steps:
     """Places for so many pods, or for as many as are found: at most `caps` in a slot, lower keys first.
 
-    Under one limit what is found is all that there are. Under several, those that would let in no more because of
-    the order are tried in others: the emptiest domains of one of them first.
+    Under one limit what is found is all that there are. Under several it may depend on the order: where keys alone
+    don't get there, the emptiest domains of one limit after the other come first, and in those the nodes that the
+    fewest others could stand in for.
     """
     if not limits:
         return _plain(caps, keys, count)
+    count = min(count, *(limit.most(caps) for limit in limits))
     best = _Filling(caps, keys, [limit.copy() for limit in limits], None).run(count)
     if len(limits) == 1:
         return best
-    leading = [number for number, limit in enumerate(limits) if isinstance(limit, Skew)]
-    for number in sorted(leading, key=lambda each: -len(np.unique(limits[each].of))):
+    for number in sorted(range(len(limits)), key=lambda each: -len(np.unique(limits[each].of))):
         if _size(best) >= count:
             break
         best = max(best, _Filling(caps, keys, [limit.copy() for limit in limits], number).run(count), key=_size)
@@ -74,6 +75,11 @@ class _Filling:
         self.ends: list[int] = [*self.at[1:], len(self.slots)]
         self.domains: list[list[int]] = [limit.of[slots[starts]].tolist() for limit in limits]
         """By limit, by class."""
+        self.sizes: list[int] = []
+        """By class: how many there are in its smallest domain; those with the fewest have the fewest to stand in."""
+        if leading is not None:
+            of = np.array(self.domains, dtype=np.int64).reshape(len(limits), -1) + 1
+            self.sizes = np.min([np.bincount(each)[each] for each in of], axis=0).tolist()
         self.heap: list[tuple[Turn, int, int]] = [(self._turn(each), CLASS, each) for each in range(len(starts))]
         """Who may be next: a class, or of a limit those that wait for a domain of it that has slack again."""
         heapify(self.heap)
@@ -107,8 +113,8 @@ class _Filling:
     def _turn(self, number: int) -> Turn:
         key = self.keys[self.at[number]]
         if self.leading is None:
-            return (0, key)
-        return (self.limits[self.leading].level(self.domains[self.leading][number]), key)
+            return (0, 0, key)
+        return (self.limits[self.leading].level(self.domains[self.leading][number]), self.sizes[number], key)
 
     def _slack(self, number: int, most: int) -> int:
         """How many pods the first node of this class may have now; where none, the class waits for who holds it up."""

@@ -35,6 +35,10 @@ class Limit(Protocol):
         """Puts so many pods there. Whether domains that had no slack may have some now."""
         ...
 
+    def most(self, caps: Ints) -> int:
+        """How many pods it lets in altogether, where nodes have room for so many and nothing has been taken: exact."""
+        ...
+
     def copy(self) -> "Limit":
         """Another one like this."""
         ...
@@ -61,6 +65,10 @@ class Apart:
         if domain != NONE:
             self._used.add(domain)
         return False
+
+    def most(self, caps: Ints) -> int:
+        alone = self.of == NONE
+        return len(np.unique(self.of[(caps > 0) & ~alone])) + int(caps[alone].sum())
 
     def copy(self) -> "Apart":
         return Apart(self.of)
@@ -107,21 +115,21 @@ class Skew:
             self.least += 1
         return True
 
+    def most(self, caps: Ints) -> int:
+        # The emptiest domain can be filled up to the level at which the first of them has no room; all others then to
+        # `skew` above that. Whoever places one pod after the other where it is let in gets there, in any order.
+        open_ = caps > 0
+        room = np.zeros(len(self.counts), dtype=np.int64)
+        np.add.at(room, self.of[open_], caps[open_])
+        least = 0 if self.floored else int((self.counts + room)[self.eligible].min(initial=ALL))
+        return int(np.clip(least + self.skew - self.counts, 0, room).sum())
+
     def copy(self) -> "Skew":
         twin = Skew.__new__(Skew)
         twin.of, twin.skew, twin.eligible, twin.counts = self.of, self.skew, self.eligible, self.counts
         twin.floored, twin.least = self.floored, self.least
         twin._levels, twin._at = list(self._levels), dict(self._at)
         return twin
-
-    def most(self, room: Ints) -> int:
-        """How many pods it lets in altogether where each domain has room for so many: exact.
-
-        The emptiest domain can be filled up to the level at which the first of them has no room; all others then to
-        `skew` above that. Whoever places one pod after the other where it is let in gets there, in any order.
-        """
-        least = 0 if self.floored else int((self.counts + room)[self.eligible].min(initial=ALL))
-        return int(np.clip(least + self.skew - self.counts, 0, room).sum())
 
 
 def single(limit: Apart, slots: Ints) -> bool:
