@@ -15,11 +15,23 @@ from startgate.engine.assign import assigned
 from startgate.engine.cluster import Cluster
 from startgate.engine.cycle import decide
 from startgate.engine.observe import batches
+from startgate.engine.storage import Storage
 from startgate.engine.world import Waiting, World
 from startgate.model import objects
 from startgate.model.pods import Pod, pod_of
 from startgate.model.queue import QueueSpec
-from startgate.model.reasons import Code
+from startgate.model.reasons import Code, reason
+from startgate.model.shape import Shape
+from startgate.model.storage import (
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    claim_of,
+    class_of,
+    drivers_of,
+    volume_of,
+)
 from tests.oracle.case import HOME, Json
 
 GANG: Final = f"{HOME}/gang"
@@ -38,26 +50,46 @@ class Answer:
     nodes: tuple[str, ...] = ()
     code: str = ""
     says: str = ""
+    shapes: int = 1
+    """How many different kinds of pods the gang has."""
+    bonds: int = 0
+    """How many constraints the pods of one shape put on one another, at most: with two the engine tries a few orders,
+    and may miss a fit (engine/constraints.py)."""
 
 
 def ask(stored: Mapping[str, Sequence[Json]], gang: Sequence[Json]) -> Answer:
     """`stored`: the objects by kind, and the gang's pods, as the API server has them."""
     cluster = Cluster()
+    for it in stored.get("Namespace", ()):
+        namespace = msgspec.convert(it, objects.Namespace)
+        cluster.set_namespace(namespace.metadata.name, namespace.metadata.labels)
     for it in stored.get("Node", ()):
         cluster.set_node(msgspec.convert(it, objects.Node))
-    for number, it in enumerate(stored.get("Pod", ())):
-        pod = _pod(it, f"other-{number}")
-        cluster.add_pod(pod.uid, pod.node or pod.nominated, pod.shape)
-    pods = [_pod(it, f"gang-{number}") for number, it in enumerate(gang)]
-    return _answer(cluster, pods)
+    _store(cluster.storage, stored)
+    for it in stored.get("Pod", ()):
+        pod = _pod(it)
+        place = pod.node or pod.nominated
+        cluster.add_pod(pod.uid, place, pod.shape, leaving=pod.deleting, nominated=not pod.node)
+    return _answer(cluster, [_pod(it) for it in gang])
 
 
-def _pod(it: Json, uid: str) -> Pod:
-    wire = msgspec.convert(it, objects.Pod)
-    return pod_of(msgspec.structs.replace(wire, metadata=msgspec.structs.replace(wire.metadata, uid=uid)))
+def _store(storage: Storage, stored: Mapping[str, Sequence[Json]]) -> None:
+    for it in stored.get("StorageClass", ()):
+        storage.set_class(class_of(msgspec.convert(it, StorageClass)))
+    for it in stored.get("PersistentVolume", ()):
+        storage.set_volume(volume_of(msgspec.convert(it, PersistentVolume)))
+    for it in stored.get("PersistentVolumeClaim", ()):
+        storage.set_claim(claim_of(msgspec.convert(it, PersistentVolumeClaim)))
+    for it in stored.get("CSINode", ()):
+        storage.set_node_drivers(drivers_of(msgspec.convert(it, CSINode)))
+
+
+def _pod(it: Json) -> Pod:
+    return pod_of(msgspec.convert(it, objects.Pod))
 
 
 def _answer(cluster: Cluster, pods: Sequence[Pod]) -> Answer:
+    unchecked = sorted({each for pod in pods for each in pod.shape.unchecked})
     waiting = Waiting(
         gang=GANG,
         queue="q",
@@ -66,11 +98,22 @@ def _answer(cluster: Cluster, pods: Sequence[Pod]) -> Answer:
         since=0.0,
         minimum=batches(pods),
         preempts=False,
+        obstacle=reason(Code.CANNOT_CHECK, what=" and ".join(unchecked)) if unchecked else None,
     )
     world = World(cluster=cluster, queues={"q": QueueSpec()}, used={}, claims=(), waiting=(waiting,))
     plan = decide(world, NOW)
     if not plan.go:
         why = plan.stay[0].reason
-        return Answer(False, code=why.code, says=why.message)
+        kinds = {pod.shape for pod in pods}
+        bonds = max(_bonds(shape, cluster.company.namespaces) for shape in kinds)
+        return Answer(False, code=why.code, says=why.message, shapes=len(kinds), bonds=bonds)
     where = dict(assigned(pods, plan.go[0]))
     return Answer(True, tight=plan.go[0].tight, nodes=tuple(where[pod.uid] for pod in pods))
+
+
+def _bonds(shape: Shape, namespaces: Mapping[str, Mapping[str, str]]) -> int:
+    spreads = [each for each in shape.spread if each.selector is not None and each.selector.matches(shape.label_map)]
+    terms = [
+        each for each in (*shape.together, *shape.apart) if each.picks(shape.namespace, shape.label_map, namespaces)
+    ]
+    return len(spreads) + len(terms)

@@ -16,10 +16,7 @@ from tests.oracle.draft import Draft
 FEATURES: Final = {**nodes.FEATURES, **company.FEATURES, **volumes.FEATURES}
 """By name, in the order in which they are put into a case: later ones build on what earlier ones have put there."""
 
-PENDING: Final = frozenset({"nominated pods", *company.FEATURES, *volumes.FEATURES})
-"""What the engine doesn't follow yet."""
-
-ENABLED: Final = tuple(name for name in FEATURES if name not in PENDING)
+ENABLED: Final = tuple(FEATURES)
 
 
 def generate(seed: int, number: int, enabled: Sequence[str] = ENABLED) -> Case:

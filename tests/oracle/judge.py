@@ -8,6 +8,7 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
+from startgate.model.reasons import Code
 from tests.oracle.case import Case, Json
 from tests.oracle.engine import QUOTA, Answer, ask
 from tests.oracle.plane import Plane, RefusedError
@@ -30,7 +31,9 @@ class Outcome(StrEnum):
 class Careful(StrEnum):
     """Why a fit may be missed: what the engine says of itself."""
 
+    UNCHECKED = "what Startgate doesn't check yet, so that such gangs wait"
     MIXED = "gangs of two shapes, placed one after the other"
+    BONDS = "gangs whose pods put several constraints on one another"
     QUOTA = "more in sum than all nodes that aren't cordoned have: a matter of quota"
 
 
@@ -52,7 +55,11 @@ class Verdict:
         """For a missed fit: whether it is of a kind that is known to be missed at times."""
         if self.answer.code in QUOTA:
             return Careful.QUOTA
-        return Careful.MIXED if len({str(pod["spec"]) for pod in self.case.gang}) > 1 else None
+        if self.answer.code == Code.CANNOT_CHECK:
+            return Careful.UNCHECKED
+        if self.answer.shapes > 1:
+            return Careful.MIXED
+        return Careful.BONDS if self.answer.bonds > 1 else None
 
     @property
     def mistaken(self) -> bool:

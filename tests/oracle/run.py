@@ -38,7 +38,8 @@ async def run(
             continue
         tally.count(verdict)
         if verdict.outcome is not Outcome.AGREED:
-            say(f"{case.name} ({', '.join(case.features)}): {verdict.outcome}{'' if verdict.mistaken else ', known'}")
+            known = f", known: {verdict.careful}" if not verdict.mistaken else ""
+            say(f"{case.name} ({', '.join(case.features)}): {verdict.outcome}{known}")
             if found is not None and verdict.mistaken:
                 _write(await judge.shrink(verdict), found)
         if tally.clusters % NEWS_EVERY == 0:

@@ -10,8 +10,8 @@ import msgspec
 from startgate.kube.client import Client
 from tests.oracle.case import Json
 
-QUIET: Final = 90.0
-"""Seconds without a byte after which the watch is dead: bookmarks come each minute."""
+QUIET: Final = 3600.0
+"""Seconds without a byte. Of some kinds there may be nothing new for long; a dead API server is noticed elsewhere."""
 
 
 class Watched:
