@@ -9,6 +9,7 @@ phases or of what will be decided.
 from collections.abc import Callable, Iterable
 
 from controller.unlabelled import Unlabelled
+from controller.volumes import followed
 from startgate.engine.cluster import Cluster
 from startgate.engine.observe import template_preempts, template_shape
 from startgate.kube.client import Client
@@ -81,11 +82,13 @@ class Cache:
         self.gangs = Reflector(client, GANGS, on_change=self._gang)
         self.namespaces = Reflector(client, NAMESPACES, on_change=self._namespace)
         self.classes = Reflector(client, PRIORITY_CLASSES, on_change=self._class)
+        self._volumes = followed(client, self.cluster.storage, on_change)
 
     @property
     def reflectors(self) -> tuple[Reflector, ...]:  # type: ignore[type-arg]
         """All of them, to be run."""
-        return (self.pods, self.nodes, self.jobs, self.queues, self.gangs, self.namespaces, self.classes)
+        ours = (self.pods, self.nodes, self.jobs, self.queues, self.gangs, self.namespaces, self.classes)
+        return (*ours, *self._volumes)
 
     @property
     def synced(self) -> bool:
@@ -104,7 +107,7 @@ class Cache:
     def reserve(self, pod: Pod, node: str) -> None:
         """From now on the pod counts on this node, as if it were there: nobody else is given its room."""
         self._reserved[pod.uid] = node
-        self.cluster.add_pod(pod.uid, node, pod.shape, ours=True)
+        self.cluster.add_pod(pod.uid, node, pod.shape, ours=True, nominated=True)
 
     def unreserve(self, pod: Pod) -> None:
         """What `reserve` did is over: the pod counts where it is, or by its nomination, or not at all."""
@@ -112,8 +115,8 @@ class Cache:
             return
         now = self.pods.store.get(pod.name, pod.namespace)
         self.cluster.remove_pod(pod.uid)
-        if now is not None and now.uid == pod.uid and not now.ended and (place := self._place(now)):
-            self.cluster.add_pod(now.uid, place, now.shape, ours=bool(now.queue))
+        if now is not None and now.uid == pod.uid and not now.ended:
+            self._count(now)
 
     def reserved_on(self, pod: Pod) -> str:
         """The node on which room is being reserved for this pod, or ""."""
@@ -139,10 +142,7 @@ class Cache:
         old, new = change.old, change.new
         pod = new or old
         assert pod is not None
-        place = self._place(new) if new is not None and not new.ended else ""
-        if place:
-            self.cluster.add_pod(pod.uid, place, pod.shape, ours=bool(pod.queue))
-        else:
+        if new is None or new.ended or not self._count(new):
             self.cluster.remove_pod(pod.uid)
         self.unlabelled.change(old, new)
         if new is not None and _outsider(new):
@@ -150,6 +150,15 @@ class Cache:
         else:
             self.others.pop(pod.uid, None)
         self._regroup(old, new)
+
+    def _count(self, pod: Pod) -> bool:
+        """Counts the pod on the node where it takes room; whether there is one."""
+        place = self._place(pod)
+        if place:
+            self.cluster.add_pod(
+                pod.uid, place, pod.shape, ours=bool(pod.queue), leaving=pod.deleting, nominated=not pod.node
+            )
+        return bool(place)
 
     def _place(self, pod: Pod) -> str:
         """The node on which a pod takes room: where it is bound, or, past all gates, where it is nominated.
@@ -209,6 +218,10 @@ class Cache:
         self._wake()
 
     def _namespace(self, change: Change[Namespace]) -> None:
+        if change.new is not None:
+            self.cluster.set_namespace(change.new.metadata.name, change.new.metadata.labels)
+        elif change.old is not None:
+            self.cluster.remove_namespace(change.old.metadata.name)
         self._wake()
 
     def _other(self, change: Change[Queue]) -> None:

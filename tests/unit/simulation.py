@@ -56,6 +56,38 @@ def pod(name: str, cpu: str = "1", *, node: str = "", queue: str = "", **times: 
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def claim(name: str, storage: str = "1Gi", *, of: str | None = None, **spec: Any) -> Object:
+    """A PersistentVolumeClaim, of a class."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}, **spec}
+    metadata = {"name": name, "namespace": "default"}
+    chosen = {} if of is None else {"storageClassName": of}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {**spec, **chosen}}
+
+
+def storage_class(name: str, *, waits: bool = True, default: bool = False, **fields: Any) -> Object:
+    """A StorageClass that makes volumes."""
+    annotations = {"storageclass.kubernetes.io/is-default-class": "true"} if default else {}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name, "annotations": annotations},
+        "provisioner": "disk.example",
+        "volumeBindingMode": "WaitForFirstConsumer" if waits else "Immediate",
+        **fields,
+    }
+
+
+def on_node(name: str, disks: int = 8) -> Object:
+    """What a node can attach."""
+    driver = {"name": "disk.example", "nodeID": name, "topologyKeys": [], "allocatable": {"count": disks}}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": name},
+        "spec": {"drivers": [driver]},
+    }
+
+
 def noted(times: Mapping[str, str]) -> dict[str, str]:
     return {SIMULATE + key: value for key, value in times.items()}
 

@@ -15,7 +15,9 @@ from startgate.engine.simulate.documents import InputError, Source, documents
 from startgate.engine.simulate.manifests import Manifest, lives, read
 from startgate.engine.simulate.merge import difference, merge
 from startgate.engine.simulate.run import simulate
-from tests.unit.simulation import SIMULATE, change, job, node, pod, queue, story
+from tests.unit.simulation import SIMULATE, change, claim, job, node, on_node, pod, queue, storage_class, story
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def plain(text: str) -> list[Any]:
@@ -166,6 +168,16 @@ def with_(what: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
         (node(cpu="x"), "status.allocatable[cpu]: 'x' is not a quantity"),
         (queue(capability={"cpu": "-1"}), "spec.capability[cpu]: -1 is below zero"),
         (queue(capabilty={"cpu": "1"}), "spec.capabilty: a Queue has no such field"),
+        (
+            with_(pod("a"), "spec", "topologySpreadConstraints", value=[{"maxSkew": 0}]),
+            "spec.topologySpreadConstraints[0].maxSkew: 0 is not a number from 1",
+        ),
+        (
+            with_(pod("a"), "spec", "volumes", value=[{"ephemeral": {"volumeClaimTemplate": claim("c", "x")}}]),
+            "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources.requests[storage]: 'x' is not a quantity",
+        ),
+        (claim("c", "x"), "spec.resources.requests[storage]: 'x' is not a quantity"),
+        (on_node("n1", disks=-1), "spec.drivers[0].allocatable.count: -1 is not a number from 0"),
         (queue(weight=0), "spec.weight: expected a whole number >= 1"),
         (
             with_(pod("a"), "metadata", "creationTimestamp", value="yesterday"),
@@ -249,6 +261,32 @@ VALUES = st.recursive(
 )
 EXAMPLES = [
     node(),
+    claim("c"),
+    claim("d", of="late"),
+    storage_class("late"),
+    storage_class("now", waits=False, default=True),
+    on_node("n1"),
+    {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "v"},
+        "spec": {"capacity": {"storage": "1Gi"}},
+    },
+    with_(
+        pod("all"),
+        "spec",
+        value={
+            "containers": [{"ports": [{"hostPort": 80}]}],
+            "affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "labelSelector": {}}]}},
+            "topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+            ],
+            "volumes": [
+                {"persistentVolumeClaim": {"claimName": "c"}},
+                {"ephemeral": {"volumeClaimTemplate": claim("x")}},
+            ],
+        },
+    ),
     {
         "apiVersion": "v1",
         "kind": "Namespace",

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from startgate.model import names, objects
+from startgate.model import names, objects, storage
 from startgate.model.gang import Gang
 from startgate.model.quantity import Quantity, QuantityError
 from startgate.model.queue import Queue, QueueSpec
@@ -119,6 +119,28 @@ def _queue(made: Queue, raw: Mapping[str, Any]) -> Iterator[str]:
             yield f"spec.{field[:80]}: a Queue has no such field"
 
 
+def _volume(made: storage.PersistentVolume, raw: Mapping[str, Any]) -> Iterator[str]:
+    yield from _meta(made.metadata)
+    yield from _amounts("spec.capacity", made.spec.capacity)
+
+
+def _claim(made: storage.PersistentVolumeClaim, raw: Mapping[str, Any]) -> Iterator[str]:
+    yield from _meta(made.metadata)
+    yield from _resources("spec.resources", made.spec.resources)
+
+
+def _on_node(made: storage.CSINode, raw: Mapping[str, Any]) -> Iterator[str]:
+    yield from _meta(made.metadata)
+    for number, driver in enumerate(made.spec.drivers):
+        if driver.allocatable is not None and driver.allocatable.count is not None:
+            yield from _within(f"spec.drivers[{number}].allocatable.count", driver.allocatable.count, 0)
+
+
+def _within(path: str, number: int, least: int) -> Iterator[str]:
+    if not least <= number < 2**31:
+        yield f"{path}: {number} is not a number from {least} to {2**31 - 1}"
+
+
 def _limit_range(made: LimitRange, raw: Mapping[str, Any]) -> Iterator[str]:
     for number, item in enumerate(made.spec.limits):
         for field, held in (
@@ -150,6 +172,15 @@ def _pod_spec(path: str, spec: objects.PodSpec) -> Iterator[str]:
     if spec.resources is not None:
         yield from _resources(f"{path}.resources", spec.resources)
     yield from _amounts(f"{path}.overhead", spec.overhead)
+    for number, volume in enumerate(spec.volumes):
+        if volume.ephemeral is not None and (template := volume.ephemeral.volume_claim_template) is not None:
+            where = f"{path}.volumes[{number}].ephemeral.volumeClaimTemplate.spec.resources"
+            yield from _resources(where, template.spec.resources)
+    for number, constraint in enumerate(spec.topology_spread_constraints):
+        where = f"{path}.topologySpreadConstraints[{number}]"
+        for field, count in (("maxSkew", constraint.max_skew), ("minDomains", constraint.min_domains)):
+            if count is not None:
+                yield from _within(f"{where}.{field}", count, 1)
 
 
 def _resources(path: str, resources: objects.Resources) -> Iterator[str]:
@@ -166,8 +197,8 @@ def _job(made: objects.Job, raw: Mapping[str, Any]) -> Iterator[str]:
         ("activeDeadlineSeconds", spec.active_deadline_seconds),
         ("backoffLimit", spec.backoff_limit),
     ):
-        if number is not None and not 0 <= number < 2**31:
-            yield f"spec.{field}: {number} is not a number from 0 to {2**31 - 1}"
+        if number is not None:
+            yield from _within(f"spec.{field}", number, 0)
     if spec.parallelism is not None and spec.parallelism > MOST_PODS:
         yield f"spec.parallelism: {spec.parallelism} pods at once are more than simulate makes ({MOST_PODS})"
     if spec.completion_mode not in (None, "Indexed", "NonIndexed"):
@@ -193,6 +224,12 @@ KINDS: Final[Mapping[str, Kind]] = {
     "LimitRange": Kind("", "v1", True, LimitRange, _limit_range),
     "Job": Kind("batch", "v1", True, objects.Job, _job),
     "PriorityClass": Kind("scheduling.k8s.io", "v1", False, objects.PriorityClass, _only_meta),
+    "PersistentVolume": Kind("", "v1", False, storage.PersistentVolume, _volume),
+    "PersistentVolumeClaim": Kind("", "v1", True, storage.PersistentVolumeClaim, _claim),
+    "StorageClass": Kind("storage.k8s.io", "v1", False, storage.StorageClass, _only_meta),
+    "CSINode": Kind("storage.k8s.io", "v1", False, storage.CSINode, _on_node),
+    "CSIDriver": Kind("storage.k8s.io", "v1", False, storage.CSIDriver, _only_meta),
+    "VolumeAttachment": Kind("storage.k8s.io", "v1", False, storage.VolumeAttachment, _only_meta),
     "Queue": Kind(names.GROUP, names.VERSION, False, Queue, _queue),
     "Gang": Kind(names.GROUP, names.VERSION, True, Gang, _only_meta),
 }

@@ -8,7 +8,7 @@ engine's Cluster has each pod that is on a node, once; each change is noted for 
 here decides for a gang.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from startgate.engine.simulate.merge import difference, merge
 from startgate.engine.simulate.owners import MADE_UP, Loss, created_at
 from startgate.engine.simulate.pods import Actor
 from startgate.engine.simulate.timeline import Timeline
+from startgate.engine.simulate.volumes import Volumes
 from startgate.model import objects
 from startgate.model.gang import Gang
 from startgate.model.objects import rfc3339, timestamp
@@ -34,7 +35,19 @@ EARLIER, HERE, AFTER, LATER = range(4)
 """Ranks within an instant: who is gone makes way for who comes; who is gone as soon as it comes goes when all are
 there, with all that is its own; what pods do of themselves comes last."""
 
-KINDS_IN_ORDER: Final = ("Namespace", "PriorityClass", "LimitRange", "Queue", "Node", "Job", "Gang", "Pod")
+KINDS_OF_VOLUMES: Final = (
+    "StorageClass",
+    "CSIDriver",
+    "CSINode",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "VolumeAttachment",
+)
+KINDS_IN_ORDER: Final = (
+    *("Namespace", "PriorityClass", "LimitRange", "Queue", "Node"),
+    *KINDS_OF_VOLUMES,
+    *("Job", "Gang", "Pod"),
+)
 """What is needed by others comes first, wherever it stands in the files."""
 
 SOON: Final = MICRO
@@ -47,6 +60,7 @@ class Stage:
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.cluster = Cluster()
+        self.volumes = Volumes(self.cluster.storage)
         self.queues: dict[str, QueueSpec] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
         """Labels by namespace; one that isn't written down is there as soon as something is in it."""
@@ -101,8 +115,8 @@ class Stage:
     def _appear(self, life: Life) -> None:
         key, raw = life.key, life.raw
         self._written[key] = raw
-        if key.namespace:
-            self.namespaces.setdefault(key.namespace, {NAMESPACE_LABEL: key.namespace})
+        if key.namespace and key.namespace not in self.namespaces:
+            self._set_namespace(key.namespace, {})
         if key.kind == "Pod":
             known = self._by_name.get((key.namespace, key.name))
             if known is None:
@@ -151,7 +165,7 @@ class Stage:
                 assert isinstance(made, Queue)
                 self.queues[name] = made.spec
             case "Namespace":
-                self.namespaces[name] = {NAMESPACE_LABEL: name, **made.metadata.labels}
+                self._set_namespace(name, made.metadata.labels)
             case "PriorityClass":
                 self.classes[name] = made
                 self.jobs.recast()
@@ -161,6 +175,9 @@ class Stage:
                 self.jobs.recast()
             case "Gang":
                 self.gangs[f"{namespace}/{name}"] = made
+            case _ if kind in KINDS_OF_VOLUMES:
+                self.volumes.set(made, stored=stored(raw))
+                self._full = False
 
     def _unset(self, kind: str, namespace: str, name: str) -> None:
         self.changed = True
@@ -170,7 +187,7 @@ class Stage:
             case "Queue":
                 self.queues.pop(name, None)
             case "Namespace":
-                self.namespaces[name] = {NAMESPACE_LABEL: name}
+                self._set_namespace(name, {})
             case "PriorityClass":
                 self.classes.pop(name, None)
                 self.jobs.recast()
@@ -179,6 +196,14 @@ class Stage:
                 self.jobs.recast()
             case "Gang":
                 self.gangs.pop(f"{namespace}/{name}", None)
+            case _ if kind in KINDS_OF_VOLUMES:
+                self.volumes.unset(kind, namespace, name)
+                self._full = False
+
+    def _set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        self.namespaces[name] = {NAMESPACE_LABEL: name, **labels}
+        self.cluster.set_namespace(name, self.namespaces[name])
+        self._full = False
 
     def limits(self, namespace: str) -> list[LimitRangeItem]:
         """What is filled in for containers in this namespace."""
@@ -295,7 +320,7 @@ class Stage:
 
     def _place(self, actor: Actor) -> None:
         pod = actor.pod
-        self.cluster.add_pod(pod.uid, pod.node, pod.shape, ours=bool(pod.queue))
+        self.cluster.add_pod(pod.uid, pod.node, pod.shape, ours=bool(pod.queue), leaving=pod.deleting)
         self._on.setdefault(pod.node, {})[pod.uid] = None
         self._full = False
 
@@ -334,6 +359,7 @@ class Stage:
             self.remove(actor)
             return
         actor.pod.deleting = True
+        self._place(actor)
         self._file(actor)
         self._leave_at(actor, self.timeline.now + terminates)
 
