@@ -25,7 +25,7 @@ BASIC: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
 
 NOWHERE: Final = np.iinfo(np.int64).max
 
-KINDS: Final = 256
+KINDS: Final = 128
 """Kinds of pods whose stock is kept; beyond that all are forgotten, and worked out again where needed."""
 
 
@@ -63,6 +63,12 @@ class Stock:
         self.total = 0
         self.seen = 0
         """Up to where its owner's news are in the numbers: a version of the nodes, or of the room."""
+        slots = nodes.offers.shape[1]
+        self.mask: Bools = np.zeros(slots, dtype=np.bool_)
+        """By slot: whether the node's filters let such pods in, however full it is. Not to be written into."""
+        self._weights = np.zeros((len(self.rows), slots))
+        self._order: Ints = np.zeros(slots, dtype=np.int64)
+        """What in the key and in the share of what is free doesn't change as pods come and go."""
         self._empty: Tally | None = None
         self._cleared: Tally | None = None
 
@@ -71,13 +77,6 @@ class Stock:
         twin.fits, twin.key = self.fits.copy(), self.key.copy()
         twin._empty = twin._cleared = None
         return twin
-
-    @property
-    def mask(self) -> Bools:
-        """By slot: whether the node's filters let such pods in, however full it is. Not to be written into."""
-        if self.lacking:
-            return np.zeros(len(self.fits), dtype=np.bool_)
-        return self._nodes.matching(self._demand)
 
     def offers(self) -> Ints:
         """What the nodes have of the resources asked for, whatever is on them."""
@@ -107,27 +106,34 @@ class Stock:
         fits: Ints = (amounts // self.asked).min(axis=0, initial=MOST)
         return np.maximum(fits, 0) * mask
 
+    def learn(self, slots: Ints) -> None:
+        """Takes in what has changed of the nodes in these slots."""
+        nodes = self._nodes
+        if not self.lacking:
+            self.mask = nodes.matching(self._demand)
+        offers = nodes.offers[self.rows, slots]
+        self._weights[:, slots] = 65535 / max(len(self.rows), 1) / np.maximum(offers, 1)
+        order = nodes.ranks()[slots]
+        if self.special:
+            spared = (nodes.offers[np.array(self.special)[:, None], slots] > 0).sum(axis=0, dtype=np.int64)
+            order = order + (np.minimum(spared, 15) << 56)
+        self._order[slots] = order
+        if self._empty is not None:
+            self._empty.put(slots, self.count(offers, self.mask[slots]))
+        if self._cleared is not None:
+            self._cleared.put(slots, self._clear(slots))
+
     def refresh(self, free: Ints, slots: Ints) -> None:
         """Takes in what is free (resources x slots) in these slots now."""
-        nodes, here = self._nodes, free[self.rows, slots]
-        lent = nodes.lent(self.priority)
+        here = free[self.rows, slots]
+        lent = self._nodes.lent(self.priority)
         if lent is not None:
             here += lent[self.rows, slots]
         fits = self.count(here, self.mask[slots])
         self.total += int(fits.sum()) - int(self.fits[slots].sum())
         self.fits[slots] = fits
-        offers = nodes.offers[self.rows, slots]
-        if self._empty is not None:
-            self._empty.put(slots, self.count(offers, self.mask[slots]))
-        if self._cleared is not None:
-            self._cleared.put(slots, self._clear(slots))
-        weights = 65535 / max(len(self.rows), 1) / np.maximum(offers, 1)
-        share = (here * weights).sum(axis=0).astype(np.int64)
-        key = nodes.ranks()[slots] + (fits << 36) + (share << 20)
-        if self.special:
-            spared = (nodes.offers[np.array(self.special)[:, None], slots] > 0).sum(axis=0, dtype=np.int64)
-            key += np.minimum(spared, 15) << 56
-        self.key[slots] = np.where(fits > 0, key, NOWHERE)
+        share = (here * self._weights[:, slots]).sum(axis=0).astype(np.int64)
+        self.key[slots] = np.where(fits > 0, self._order[slots] + (fits << 36) + (share << 20), NOWHERE)
 
 
 class Stocks:
@@ -149,10 +155,13 @@ class Stocks:
         stock = self._known.get(shape)
         if stock is None:
             stock = self._known[shape] = Stock(nodes, shape)
-            stock.refresh(self._now_free(), np.arange(len(stock.fits)))
+            slots = np.arange(len(stock.fits))
+            stock.learn(slots)
+            stock.refresh(self._now_free(), slots)
         elif stock.seen < nodes.version:
             slots = np.flatnonzero(nodes.stamps > stock.seen)
             if len(slots):
+                stock.learn(slots)
                 stock.refresh(self._now_free(), slots)
         stock.seen = nodes.version
         return stock

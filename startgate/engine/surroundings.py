@@ -45,7 +45,10 @@ class Surroundings:
 
     def concern(self, shape: Shape) -> bool:
         """Whether such a pod's place depends on more than what the nodes have free."""
-        if shape.constrained or self._cluster.company.concerns(shape):
+        if shape.constrained:
+            return True
+        company = self._cluster.company
+        if company.crowd.terms and company.concerns(shape):
             return True
         return self._bearers and self._moved().concerns(shape)
 

@@ -138,7 +138,7 @@ class Shape(Struct, frozen=True, weakref=True, dict=True, cache_hash=True):
             )
         )
 
-    @property
+    @cached_property
     def constrained(self) -> bool:
         """Whether more than the node decides where it may go."""
         return bool(self.ports or self.together or self.apart or self.spread or self.claims or self.ephemeral)
