@@ -79,6 +79,7 @@ class Plane:
         self._watched = Watched(client, "/api/v1/pods", lambda _: self._news.set())
         self._pods = self._watched.objects
         self._binder = Binder(client, self._news)
+        self._namespaces: list[Json] = []
         self._numbers = itertools.count(1)
         self._made: set[str] = set()
         """Kinds of which something is there."""
@@ -107,7 +108,8 @@ class Plane:
 
     async def _furnish(self) -> None:
         for name, labels in NAMESPACES.items():
-            await self._post("/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels)}})
+            body: Json = {"metadata": {"name": name, "labels": dict(labels)}}
+            self._namespaces.append(await self._post("/api/v1/namespaces", body))
         for name, value in PRIORITIES.items():
             body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"}
             await self._post("/apis/scheduling.k8s.io/v1/priorityclasses", body)
@@ -120,9 +122,7 @@ class Plane:
         kinds: dict[str, list[Json]] = {kind: [] for kind in (*FIRST, "Node", "Pod")}
         for it in case.objects:
             kinds[it["kind"]].append(it)
-        stored: dict[str, list[Json]] = {
-            "Namespace": [{"metadata": {"name": name, "labels": dict(labels)}} for name, labels in NAMESPACES.items()]
-        }
+        stored: dict[str, list[Json]] = {"Namespace": self._namespaces}
         for kind in FIRST:
             stored[kind] = [await self._make(_with_uid(it, stored)) for it in kinds[kind]]
         *most, last = kinds["Node"]

@@ -21,6 +21,8 @@ class Row:
 @dataclass
 class Tally:
     clusters: int = 0
+    bound: int = 0
+    """In so many of them all of the gang was bound."""
     refused: int = 0
     rows: dict[str, Row] = field(default_factory=dict)
     outcomes: Counter[Outcome] = field(default_factory=Counter)
@@ -31,6 +33,7 @@ class Tally:
     def count(self, verdict: Verdict) -> None:
         """Takes one in."""
         self.clusters += 1
+        self.bound += not verdict.unbound
         self.outcomes[verdict.outcome] += 1
         for feature in verdict.case.features:
             row = self.rows.setdefault(feature, Row())
