@@ -14,7 +14,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, overload
 
 import msgspec
@@ -23,7 +23,7 @@ from startgate.kube.backoff import Backoff
 from startgate.kube.client import PAGE, Client
 from startgate.kube.errors import ApiError, KubeError, Unreadable
 from startgate.kube.kinds import Kind, ListMeta, Metadata, RawPage, T
-from startgate.kube.store import Change, Key, Store, V, version_of
+from startgate.kube.store import Change, Key, Listing, Store, V, version_of
 from startgate.kube.transport import status_of
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,9 @@ WATCH_SECONDS = (300, 600)
 
 LONGEST_PAUSE = 60.0
 """Seconds at most that Retry-After can make us wait."""
+
+SLICE = 50
+"""Objects of a list that are taken in before anybody else has a turn: a few milliseconds."""
 
 
 class _Meta(msgspec.Struct, rename="camel", frozen=True):
@@ -138,7 +141,7 @@ class Reflector(Generic[T, V]):
             self._selectors["labelSelector"] = label_selector
         if field_selector:
             self._selectors["fieldSelector"] = field_selector
-        self._page = page
+        self._limit = page
         self._idle = idle
         self._stale_after = stale_after
         self._clock = clock
@@ -191,46 +194,70 @@ class Reflector(Generic[T, V]):
         self.last_contact = self._clock()
 
     async def _list(self) -> None:
-        """Reads all pages at one version and takes them in together. ApiError (`expired`) if that took too
-        long.
+        """Reads all pages at one version and takes each in as it comes, while the next one is on its way. ApiError
+        (`expired`) if that took too long.
         """
         self.relists += 1
-        objects: list[T] = []
-        kept: set[Key] = set()
-        query = {**self._selectors, "limit": str(self._page)}
+        listing: Listing[T, V] | None = None
+        body = await self._page("")
         while True:
-            # Without a resourceVersion the read is consistent, and all pages are of the first one's version.
-            body = await self._client.request("GET", self._path, query=query)
+            objects, kept, meta = self._decode(body)
+            if listing is None:
+                version = version_of(meta)
+                if not version:
+                    raise Unreadable(f"The list of {self.kind.plural} has no version that is a number.")
+                listing = self.store.listing(version)
+            following = asyncio.create_task(self._page(meta.continue_)) if meta.continue_ else None
             try:
-                page = self.kind.decode_page(body)
-                objects += page.items or ()
-                meta = page.metadata
-            except _UNREADABLE:
-                meta = self._salvage(body, objects, kept)
-            if not meta.continue_:
-                break
-            query["continue"] = meta.continue_
-        version = version_of(meta)
-        if not version:
-            raise Unreadable(f"The list of {self.kind.plural} has no version that is a number.")
-        self.store.replace(objects, kept, version)
+                for key in kept:
+                    listing.keep(key)
+                for start in range(0, len(objects), SLICE):
+                    for obj in objects[start : start + SLICE]:
+                        listing.add(obj)
+                    await asyncio.sleep(0)  # others have their turn, and the next page is asked for
+                del objects
+                if following is None:
+                    break
+                body = await following
+            finally:
+                if following is not None:
+                    following.cancel()
+        listing.done()
         self._touch()
         self._listed.set()
 
-    def _salvage(self, body: bytes, objects: list[T], kept: set[Key]) -> ListMeta:
+    async def _page(self, token: str) -> bytes:
+        """The page of the list that this token stands for; "": the first."""
+        # Without a resourceVersion the read is consistent, and all pages are of the first one's version.
+        query = {**self._selectors, "limit": str(self._limit)}
+        if token:
+            query["continue"] = token
+        return await self._client.request("GET", self._path, query=query)
+
+    def _decode(self, body: bytes) -> tuple[Sequence[T], list[Key], ListMeta]:
+        """A page: its objects, and the names of those that can't be decoded."""
+        try:
+            page = self.kind.decode_page(body)
+        except _UNREADABLE:
+            return self._salvage(body)
+        return page.items or (), [], page.metadata
+
+    def _salvage(self, body: bytes) -> tuple[Sequence[T], list[Key], ListMeta]:
         """Of a page that can't be decoded whole: what can be, one by one."""
         try:
             page = _decode_raw_page(body)
         except _UNREADABLE as error:
             raise Unreadable(f"The list of {self.kind.plural} can't be read: {error}") from error
+        objects: list[T] = []
+        kept: list[Key] = []
         for raw in page.items or ():
             try:
                 objects.append(self.kind.decode(raw))
             except _UNREADABLE as error:
                 bare = _bare(raw)
-                kept.add((bare.namespace, bare.name))
+                kept.append((bare.namespace, bare.name))
                 self.store.skip(bare, error)
-        return page.metadata
+        return objects, kept, page.metadata
 
     async def _watch(self) -> None:
         """Follows what comes after `store.seen` until the server ends it; `expired`: list again."""

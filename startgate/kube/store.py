@@ -9,7 +9,7 @@ deleted (or that the selector leaves out), and a version above it is news, where
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -88,10 +88,13 @@ class Store(Generic[T, V]):
             self._remove((namespace, name))
 
     def put(self, obj: T) -> None:
-        """From a list or a watch: the object exists, or existed, in this version."""
+        """From a watch: the object exists, or existed, in this version."""
+        meta = obj.metadata
+        self._put((meta.namespace, meta.name), obj)
+
+    def _put(self, key: Key, obj: T) -> None:
         meta = obj.metadata
         version = version_of(meta)
-        key = (meta.namespace, meta.name)
         held = self._held.get(key)
         if meta.uid in self._forgotten or (held is not None and held.version >= version):
             return
@@ -122,25 +125,12 @@ class Store(Generic[T, V]):
         if held is not None and held.uid == meta.uid and held.version <= version_of(meta):
             self._remove(key)
 
-    def replace(self, objects: Iterable[T], kept: Iterable[Key], version: int) -> None:
-        """From a list: these are all that there were at `version`. `kept` are there but can't be decoded.
-
-        What was learned from writes after `version` stays: the watch that follows will tell of its end.
-        """
+    def listing(self, version: int) -> Listing[T, V]:
+        """Begins to take in a list: of everything that there was at `version`."""
         if version < self.seen:  # only an etcd restored from a backup goes back; what is held is of another history
             for held in self._held.values():
                 held.version = 0
-        listed = set(kept)
-        uids = set()
-        for obj in objects:
-            listed.add((obj.metadata.namespace, obj.metadata.name))
-            uids.add(obj.metadata.uid)
-            self.put(obj)
-        # Of the others no event will come any more; but for those that are younger than the list.
-        self._forgotten = {uid: held for uid, held in self._forgotten.items() if uid in uids or held > version}
-        for key in [k for k, held in self._held.items() if held.version <= version and k not in listed]:
-            self._remove(key)
-        self.seen = version
+        return Listing(self, version)
 
     def _remove(self, key: Key) -> None:
         self._tell(Change(self._held.pop(key).value, None))
@@ -148,6 +138,44 @@ class Store(Generic[T, V]):
     def _tell(self, change: Change[V]) -> None:
         if self._on_change is not None:
             self._on_change(change)
+
+
+class Listing(Generic[T, V]):
+    """A list that is taken in page by page, so that nobody has to hold all of it in the form in which it came.
+
+    What it has shown counts at once, as what a watch shows does. What it lacks goes when it is `done`, but for what was
+    learned from writes after its version: the watch that follows will tell of its end. One that is never done has done
+    no harm.
+    """
+
+    def __init__(self, store: Store[T, V], version: int) -> None:
+        self._store = store
+        self._version = version
+        self._keys: set[Key] = set()
+        self._uids: set[str] = set()
+        """Of those that we have seen go, and that it shows still."""
+
+    def add(self, obj: T) -> None:
+        """The object was there."""
+        meta = obj.metadata
+        key = (meta.namespace, meta.name)
+        self._keys.add(key)
+        if meta.uid in self._store._forgotten:
+            self._uids.add(meta.uid)
+        self._store._put(key, obj)
+
+    def keep(self, key: Key) -> None:
+        """An object of this name was there, and can't be decoded."""
+        self._keys.add(key)
+
+    def done(self) -> None:
+        """That was all."""
+        store, version = self._store, self._version
+        # Of the others no event will come any more; but for those that are younger than the list.
+        store._forgotten = {uid: held for uid, held in store._forgotten.items() if uid in self._uids or held > version}
+        for key in [k for k, held in store._held.items() if held.version <= version and k not in self._keys]:
+            store._remove(key)
+        store.seen = version
 
 
 def version_of(meta: Versioned) -> int:

@@ -1,12 +1,12 @@
 """The store against a model: in whatever order watch and answers arrive, it ends where the server is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from startgate.kube.store import Change, Store
+from startgate.kube.store import Change, Key, Store
 
 
 class Meta(msgspec.Struct, frozen=True):
@@ -35,10 +35,19 @@ def make(on_change: Callable[[Change[int]], None] | None = None) -> Store[Thing,
     return Store(view, on_change)
 
 
+def relist(store: Store[Thing, int], objects: Iterable[Thing], version: int, kept: Iterable[Key] = ()) -> None:
+    listing = store.listing(version)
+    for obj in objects:
+        listing.add(obj)
+    for key in kept:
+        listing.keep(key)
+    listing.done()
+
+
 def test_an_answer_counts_before_the_watch_tells_and_the_event_then_changes_nothing() -> None:
     changes: list[Change[int]] = []
     store = make(changes.append)
-    store.replace([thing(3)], (), 5)
+    relist(store, [thing(3)], 5)
     store.learn(thing(7))
     store.put(thing(7))
     store.put(thing(6))
@@ -47,7 +56,7 @@ def test_an_answer_counts_before_the_watch_tells_and_the_event_then_changes_noth
 
 def test_a_late_answer_brings_nothing_back() -> None:
     store = make()
-    store.replace([thing(3)], (), 5)
+    relist(store, [thing(3)], 5)
     store.drop(thing(9).metadata)
     store.seen = 9
     store.learn(thing(8))
@@ -56,7 +65,7 @@ def test_a_late_answer_brings_nothing_back() -> None:
 
 def test_after_our_own_delete_a_late_answer_brings_nothing_back_but_the_next_of_that_name_comes() -> None:
     store = make()
-    store.replace([thing(3)], (), 5)
+    relist(store, [thing(3)], 5)
     store.forget("a", "ns", "u1")
     store.learn(thing(8))
     assert store.get("a", "ns") is None
@@ -67,9 +76,9 @@ def test_after_our_own_delete_a_late_answer_brings_nothing_back_but_the_next_of_
 
 def test_a_list_from_before_our_own_delete_brings_nothing_back() -> None:
     store = make()
-    store.replace([thing(3)], (), 5)
+    relist(store, [thing(3)], 5)
     store.forget("a", "ns", "u1")
-    store.replace([thing(3)], (), 7)
+    relist(store, [thing(3)], 7)
     store.put(thing(8))
     assert len(store) == 0
     store.drop(thing(9).metadata)
@@ -80,7 +89,7 @@ def test_a_list_from_before_our_own_delete_brings_nothing_back() -> None:
 def test_a_change_never_joins_two_uids() -> None:
     changes: list[Change[int]] = []
     store = make(changes.append)
-    store.replace([thing(3)], (), 5)
+    relist(store, [thing(3)], 5)
     store.put(thing(8, uid="u2"))
     store.drop(thing(7).metadata)
     assert changes == [Change(None, 3), Change(3, None), Change(None, 8)]
@@ -88,7 +97,7 @@ def test_a_change_never_joins_two_uids() -> None:
 
 def test_an_object_that_leaves_the_selector_by_our_own_write_goes() -> None:
     store = make()
-    store.replace([thing(3)], (), 5)
+    relist(store, [thing(3)], 5)
     store.learn(thing(7))
     store.drop(thing(7).metadata)
     assert len(store) == 0
@@ -96,26 +105,35 @@ def test_an_object_that_leaves_the_selector_by_our_own_write_goes() -> None:
 
 def test_what_a_list_lacks_goes_unless_it_was_learned_later() -> None:
     store = make()
-    store.replace([thing(3), thing(4, "u2", "b")], (), 5)
+    relist(store, [thing(3), thing(4, "u2", "b")], 5)
     store.learn(thing(12, "u3", "c"))
-    store.replace([thing(4, "u2", "b")], (), 10)
+    relist(store, [thing(4, "u2", "b")], 10)
     assert sorted(store) == [4, 12]
 
 
 def test_an_object_that_makes_no_sense_is_left_as_it_was_and_counted() -> None:
     store = make()
-    store.replace([thing(3)], (), 5)
+    relist(store, [thing(3)], 5)
     store.put(thing(7, fault=True))
     store.put(thing(8, "u2", "b", fault=True))
-    store.replace([], [("ns", "a")], 10)
+    relist(store, [], 10, kept=[("ns", "a")])
     assert (list(store), store.unreadable) == ([3], 2)
 
 
 def test_a_restored_etcd_replaces_all() -> None:
     store = make()
-    store.replace([thing(300), thing(310, "u2", "b")], (), 500)
-    store.replace([thing(100)], (), 120)
+    relist(store, [thing(300), thing(310, "u2", "b")], 500)
+    relist(store, [thing(100)], 120)
     assert (list(store), store.seen) == ([100], 120)
+
+
+def test_a_list_that_breaks_off_has_told_of_what_it_has_shown_and_taken_nothing_away() -> None:
+    store = make()
+    relist(store, [thing(3), thing(4, "u2", "b")], 5)
+    store.listing(9).add(thing(8))
+    assert (sorted(store), store.seen) == ([4, 8], 5)
+    relist(store, [thing(8)], 10)
+    assert list(store) == [8]
 
 
 Told = tuple[int, str, str, bool]
@@ -195,7 +213,7 @@ class Life:
         """Consistent: of a moment not before what the watch has told."""
         at = max(self.store.seen, told[0])
         objects = [thing(version, uid, name) for name, (version, uid) in self.truth(at).items()]
-        self.store.replace(objects, (), at)
+        relist(self.store, objects, at)
 
 
 def test_what_was_forgotten_stays_gone_though_a_list_is_older_than_it() -> None:
