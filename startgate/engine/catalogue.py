@@ -144,6 +144,11 @@ class Catalogue:
             found[slots] = True
         return found
 
+    def usable(self, volume: Volume) -> Bools:
+        """By slot, whether it can be used there once a claim has it: by its node affinity and by its zones."""
+        mask = self.mask(self.reach(volume))
+        return mask & self.mask(self.places.zoned(volume.zones)) if volume.zones else mask
+
     def limits(self, driver: str) -> Ints:
         """By slot, how many of this driver's volumes can be attached at most."""
         limits = self._limits.get(driver)

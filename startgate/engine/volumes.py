@@ -281,7 +281,10 @@ class Volumes:
                 for pick in steps[0] if steps else ():
                     if pick.volume is not None and pick.wish in shared:
                         number = self.storage.width + numbers.setdefault(pick.volume.name, len(numbers))
-                        domains[shared.index(pick.wish)][slot] = -slot - 1 if pick.tied else number
+                        follows = self._anchor(pick, slot).mask[slot]
+                        domains[shared.index(pick.wish)][slot] = number if follows and not pick.tied else -slot - 1
+                        if not follows:
+                            caps[slot] = 1
         joint: Ints | None = None
         for column in domains:
             both = np.stack([column if joint is None else joint, column], axis=1)
@@ -354,22 +357,26 @@ class Volumes:
             if pick.wish.claim is not None:
                 anchor = self._anchors[pick.wish.claim] = self._anchor(pick, slot)
                 self._taken.update(anchor.volumes)
+                if not anchor.mask[slot]:
+                    got = 1
+        volumes: list[str] = []
+        for wish in plan.own:
+            volumes += self._spent([pick for picks in steps[:got] for pick in picks if pick.wish is wish], slot)
         if plan.own:
-            volumes: list[str] = []
-            for wish in plan.own:
-                volumes += self._spent([pick for picks in steps for pick in picks if pick.wish is wish], slot)
             had, before = self._bound.get((slot, needs), (0, ()))
             self._bound[slot, needs] = (had + got, (*before, *volumes))
             self._taken.update(volumes)
         return got
 
     def _anchor(self, pick: _Pick, slot: int) -> _Anchor:
-        wish, volume = pick.wish, pick.volume
-        if volume is None:
+        """What becomes of a claim that gets this there. The pods after the first one see the zone of its volume too."""
+        wish, storage = pick.wish, self.storage
+        if pick.volume is None:
             return _Anchor(wish.segments == wish.segments[slot])
-        if pick.tied:
-            return _Anchor(np.arange(self.storage.width) == slot, tuple(self._spent([pick], slot)))
-        return _Anchor(self.storage.mask(self.storage.reach(volume)), (volume.name,))
+        volumes = self._spent([pick], slot)
+        return _Anchor(
+            np.logical_and.reduce([storage.usable(storage.volumes[name]) for name in volumes]), tuple(volumes)
+        )
 
     def _spent(self, picks: Sequence[_Pick], slot: int) -> list[str]:
         """The volumes that these picks of one wish take; of those that are tied, as many of each group, since it may be
