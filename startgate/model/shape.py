@@ -5,13 +5,13 @@ any pod has it, so that the engine can count by shape.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from startgate.model import names, objects
 from startgate.model.resources import PODS, amounts, pod_request
@@ -144,12 +144,31 @@ class Shape(Struct, frozen=True, weakref=True, dict=True, cache_hash=True):
         return bool(self.ports or self.together or self.apart or self.spread or self.claims or self.ephemeral)
 
 
+T = TypeVar("T")
+
+
+# Shapes of many Jobs differ in labels alone; what they have in common is kept once. Bounded, as in `pods`.
+@lru_cache(maxsize=4096)
+def _parts(part: Any) -> Any:
+    return part
+
+
+def _one(part: T) -> T:
+    """This part of a shape, or one that is equal."""
+    return cast(T, _parts(part))
+
+
 # By fields, not by Shape: a key that is its own value would never be let go.
 _shapes: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
 
 
 def _shared(shape: Shape) -> Shape:
     return _shapes.setdefault(astuple(shape), shape)
+
+
+def narrowed(shape: Shape, labels: Mapping[str, str]) -> Shape:
+    """The one Shape of such pods once their node selectors have these labels too."""
+    return _shared(replace(shape, node_selector=tuple(sorted({**dict(shape.node_selector), **labels}.items()))))
 
 
 def shape_of(
@@ -171,16 +190,16 @@ def shape_of(
     request = pod_request(spec, status)
     return _shared(
         Shape(
-            request=tuple(sorted(request.items())),
-            node_selector=tuple(sorted(spec.node_selector.items())),
-            affinity=affinity.node_affinity.required if affinity.node_affinity is not None else None,
-            tolerations=with_given(spec.tolerations) if status is None else spec.tolerations,
+            request=_one(tuple(sorted(request.items()))),
+            node_selector=_one(tuple(sorted(spec.node_selector.items()))),
+            affinity=_one(affinity.node_affinity.required) if affinity.node_affinity is not None else None,
+            tolerations=_one(with_given(spec.tolerations) if status is None else spec.tolerations),
             node_name=spec.node_name if status is None else "",
             scheduler=spec.scheduler_name or DEFAULT_SCHEDULER,
             priority=priority if priority is not None else spec.priority or 0,
             unchecked=_unchecked(spec, request),
-            namespace=namespace,
-            labels=tuple(sorted(seen.items())),
+            namespace=_one(namespace),
+            labels=tuple(sorted((_one(key), value) for key, value in seen.items())),
             ports=_ports(spec),
             together=_terms(affinity.pod_affinity, namespace, seen),
             apart=_terms(affinity.pod_anti_affinity, namespace, seen),
