@@ -225,6 +225,12 @@ class Company:
         twin.crowd, twin.leaving = self.crowd.copy(), self.leaving.copy()
         return twin
 
+    def bare(self) -> "Company":
+        """The same nodes and namespaces without any pods, for a what-if: what is known of them is shared."""
+        twin = Company()
+        twin.topology, twin.namespaces = self.topology, self.namespaces
+        return twin
+
     def _count(self, pick: Pick) -> _Tally:
         tally = _Tally(pick)
         for shape in self.crowd.picked(pick, self.namespaces):
@@ -292,14 +298,25 @@ class Scratch:
 
     def against(self, shape: Shape) -> dict[str, Where]:
         """By topology key: where the pods are that want no such pod in their domain of it."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for key, bearer, crowd in self._keepers(shape):
+            found.setdefault(key, []).extend(crowd.held[bearer].items())
+        return {key: _columns(pairs) for key, pairs in found.items()}
+
+    def keepers(self, shape: Shape) -> dict[str, list[Shape]]:
+        """By topology key: which pods want no such pod in their domain of it."""
+        found: dict[str, dict[Shape, None]] = {}
+        for key, bearer, _ in self._keepers(shape):
+            found.setdefault(key, {})[bearer] = None
+        return {key: list(bearers) for key, bearers in found.items()}
+
+    def _keepers(self, shape: Shape) -> Iterator[tuple[str, Shape, Crowd]]:
         crowds = (self.company.crowd, self._moved)
         terms = dict.fromkeys(term for crowd in crowds for term in crowd.against(shape, self.company.namespaces))
-        found: dict[str, list[tuple[int, int]]] = {}
         for term in terms:
             for crowd in crowds:
                 for bearer in crowd.bearers[term]:
-                    found.setdefault(term.topology_key, []).extend(crowd.held[bearer].items())
-        return {key: _columns(pairs) for key, pairs in found.items()}
+                    yield term.topology_key, bearer, crowd
 
 
 def _has_terms(shape: Shape) -> bool:

@@ -10,11 +10,13 @@ kube-scheduler's filters InterPodAffinity and PodTopologySpread (default configu
 * Under several others it may be fewer than a cleverer search would find: a few orders are tried.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 
+from startgate.engine import wording
 from startgate.engine.company import Pick, Scratch, Where
 from startgate.engine.filling import fill
 from startgate.engine.filters import Demand
@@ -26,6 +28,8 @@ from startgate.model.taints import Toleration, untolerated
 
 TRIES: Final = 64
 """For affinity to itself: so many domains are tried, those that the pods would leave the least room in first."""
+
+T = TypeVar("T")
 
 TOLERANT: Final = (Toleration(operator="Exists"),)
 
@@ -77,6 +81,14 @@ def most(shape: Shape, up_to: int, *, caps: Ints, nodes: Nodes, scratch: Scratch
     return min(best, up_to)
 
 
+def obstacles(shape: Shape, *, nodes: Nodes, scratch: Scratch) -> list[tuple[str, Bools]]:
+    """What other pods rule out for one more such pod, in the order in which it is looked at: in words that go on from
+    "3 nodes …", and by slot. A node is ruled out by the first that has it; by none, if the pod may go there."""
+    notes: list[tuple[str, Bools]] = []
+    _Ground(shape, np.ones(nodes.offers.shape[1], dtype=np.int64), nodes, scratch, notes)
+    return notes
+
+
 class _Part(NamedTuple):
     """Nodes that the pods may have together."""
 
@@ -95,17 +107,27 @@ class _Part(NamedTuple):
 class _Ground:
     """The nodes as they are for such pods: what existing pods leave of them, and the limits that remain."""
 
-    def __init__(self, shape: Shape, caps: Ints, nodes: Nodes, scratch: Scratch) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        caps: Ints,
+        nodes: Nodes,
+        scratch: Scratch,
+        notes: list[tuple[str, Bools]] | None = None,
+    ) -> None:
+        """`notes`: where to write down what closes nodes, for who wants to know."""
         self.shape = shape
         self.nodes = nodes
         self.scratch = scratch
         self.caps = np.maximum(caps, 0)
+        self.notes = notes
         self.limits: list[Limit] = []
         self.groups: Ints | None = None
         """By slot: pods are to be in one and the same of these (affinity to itself); -1: none of them."""
         for key, where in scratch.against(shape).items():
             domains = self._domains(key)
             self._close(domains, _sums(domains, where) > 0)
+            self._note(self._kept_away, key)
         self._keep_apart()
         self._spread()
         self._keep_together()
@@ -139,12 +161,21 @@ class _Ground:
     def _close(self, domains: Domains, full: Bools) -> None:
         self.caps[np.append(full, False)[domains.of]] = 0
 
+    def _note(self, words: Callable[[T], str], about: T, closed: Bools | None = None) -> None:
+        """Writes down what has just closed nodes (all that are closed by now, if not said which)."""
+        if self.notes is not None:
+            self.notes.append((words(about), self.caps == 0 if closed is None else closed))
+
+    def _kept_away(self, key: str) -> str:
+        return wording.kept_away(key, self.scratch.keepers(self.shape)[key], self.shape)
+
     def _keep_apart(self) -> None:
         """Anti-affinity of such pods, against those that are there and among themselves."""
         own = set()
         for term in self.shape.apart:
             domains = self._domains(term.topology_key)
             self._close(domains, _sums(domains, self.scratch.where(Pick((_bare(term),)))) > 0)
+            self._note(wording.apart, term)
             if self._picks_itself(term):
                 own.add(term.topology_key)
         self.limits += [Apart(self._domains(key).of) for key in sorted(own)]
@@ -159,8 +190,9 @@ class _Ground:
         if not terms:
             return
         pairs = [self._domains(term.topology_key) for term in terms]
-        for domains in pairs:
+        for term, domains in zip(terms, pairs, strict=True):
             self.caps[domains.of == NONE] = 0
+            self._note(wording.unlabelled, (term.topology_key,))
         where = self.scratch.where(Pick(tuple(_bare(term) for term in terms)))
         there = [_sums(domains, where) > 0 for domains in pairs]
         if any(bool(each.any()) for each in there):
@@ -170,6 +202,7 @@ class _Ground:
             self.groups = _combined([domains.of for domains in pairs])
         else:
             self.caps[:] = 0
+        self._note(wording.together, terms)
 
     def _spread(self) -> None:
         """Topology spread: nodes are looked at only where they have the labels of all constraints."""
@@ -177,6 +210,7 @@ class _Ground:
         labelled = np.ones(len(self.caps), dtype=np.bool_)
         for domains in all_domains:
             labelled &= domains.of != NONE
+        self._note(wording.unlabelled, [each.topology_key for each in self.shape.spread], ~labelled)
         for each, domains in zip(self.shape.spread, all_domains, strict=True):
             # Nodes that it doesn't look at are closed to the pod anyway: by the very filters that rule them out.
             looked_at = labelled & self._included(each)
@@ -188,10 +222,13 @@ class _Ground:
             inside = looked_at[slots]
             counts = _sums(domains, (slots[inside], pods[inside]))
             limit = Skew(domains, np.unique(domains.of[looked_at]), counts, each.max_skew, each.min_domains)
-            if each.selector.matches(self.shape.label_map):
+            own = each.selector.matches(self.shape.label_map)
+            full = counts + own - limit.least > each.max_skew
+            self._note(wording.spread, each, np.append(full, False)[domains.of])
+            if own:
                 self.limits.append(limit)
             else:
-                self._close(domains, counts - limit.least > each.max_skew)
+                self._close(domains, full)
 
     def _included(self, spread: Spread) -> Bools:
         shape = self.shape
