@@ -36,12 +36,16 @@ class Ports:
 
     def blocked(self, shape: Shape) -> Ints:
         """Slots, in no order, of nodes that have no room for the ports of such a pod."""
-        slots: set[int] = set()
-        for port in shape.ports:
-            for other in self._alike[(port.port, port.protocol)]:
-                if not port.ip or not other.ip or port.ip == other.ip:
-                    slots.update(slot for slot, count in self._taken[other].items() if count > 0)
+        slots = {slot for port in shape.ports for slot in self.taken(port)}
         return np.fromiter(slots, dtype=np.int64, count=len(slots))
+
+    def taken(self, port: HostPort) -> set[int]:
+        """Slots of nodes where somebody has this port, or one that is in its way."""
+        slots: set[int] = set()
+        for other in self._alike[(port.port, port.protocol)]:
+            if not port.ip or not other.ip or port.ip == other.ip:
+                slots.update(slot for slot, count in self._taken[other].items() if count > 0)
+        return slots
 
     def copy(self) -> "Ports":
         """Another one like this; a change to either isn't seen in the other."""

@@ -4,14 +4,16 @@ The other half of a room: `fit` counts amounts, and asks here where amounts aren
 added is undone by adding the same with the other sign; as long as nobody asks, adding costs next to nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from startgate.engine import wording
 from startgate.engine.cluster import Cluster
-from startgate.engine.company import Scratch
-from startgate.engine.constraints import Arrangement, arrange, most
-from startgate.engine.nodes import Ints
+from startgate.engine.company import Pick, Scratch
+from startgate.engine.constraints import Arrangement, arrange, most, obstacles
+from startgate.engine.nodes import Bools, Ints
+from startgate.engine.ports import Ports
 from startgate.engine.volumes import FREE, Allowed, Volumes
 from startgate.model.shape import Shape
 
@@ -19,11 +21,13 @@ from startgate.model.shape import Shape
 class Surroundings:
     """Of one room. The cluster must not change while it is in use."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, bare: bool = False) -> None:
+        """`bare`: as if no pod were on any node."""
         self._cluster = cluster
-        self._scratch = cluster.company.over()
-        self._ports = cluster.ports.copy()
-        self._volumes = Volumes(cluster.storage, cluster.offers.shape[1])
+        self._scratch = (cluster.company.bare() if bare else cluster.company).over()
+        self._ports = Ports() if bare else cluster.ports.copy()
+        self._nominees = {} if bare else cluster.nominees
+        self._volumes = Volumes(cluster.storage, cluster.offers.shape[1], bare=bare)
         self._moves: list[tuple[Shape, Ints, Ints]] = []
         """What has been added and nobody has asked about yet."""
         self._bearers = False
@@ -32,7 +36,7 @@ class Surroundings:
     def copy(self) -> "Surroundings":
         """Others that say the same; what is added to either isn't seen in the other."""
         twin = Surroundings.__new__(Surroundings)
-        twin._cluster = self._cluster
+        twin._cluster, twin._nominees = self._cluster, self._nominees
         twin._scratch, twin._ports = self._scratch.copy(), self._ports.copy()
         twin._volumes = self._volumes.copy()
         twin._moves, twin._bearers = list(self._moves), self._bearers
@@ -47,7 +51,7 @@ class Surroundings:
         """Whether such a pod's place depends on more than what the nodes have free."""
         if shape.constrained:
             return True
-        company = self._cluster.company
+        company = self._scratch.company
         if company.crowd.terms and company.concerns(shape):
             return True
         return self._bearers and self._moved().concerns(shape)
@@ -103,10 +107,40 @@ class Surroundings:
             self._moved()
             caps = np.minimum(caps, 1)
             caps[self._ports.blocked(shape)] = 0
-        for slot, others in self._cluster.nominees.items():
-            if any(other.priority >= shape.priority and self._at_odds(shape, other) for other in others):
-                caps[slot] = 0
+        caps[self._rivals(shape)] = 0
         return caps
+
+    def _rivals(self, shape: Shape) -> list[int]:
+        """Slots of nodes to which pods are on their way that it can't be beside."""
+        return [
+            slot
+            for slot, others in self._nominees.items()
+            if any(other.priority >= shape.priority and self._at_odds(shape, other) for other in others)
+        ]
+
+    def obstacles(self, shape: Shape) -> Iterator[tuple[str, Bools]]:
+        """What rules nodes out for one more such pod but for amounts, the nodes' own filters and volumes: words that go
+        on from "3 nodes …", and which slots. A node is ruled out by the first that has it."""
+        slots = self._cluster.offers.shape[1]
+        scratch = self._moved()
+        for port in shape.ports:
+            yield wording.port(port), _marked(slots, self._ports.taken(port))
+        yield "with nominated pods that it can't be beside", _marked(slots, self._rivals(shape))
+        yield from obstacles(shape, nodes=self._cluster, scratch=scratch)
+
+    def volumes(self, shape: Shape) -> Allowed:
+        """Where such pods can go by their volumes."""
+        self._moved()
+        return self._volumes.allows(shape)
+
+    def volume_obstacle(self, shape: Shape, slot: int) -> str | None:
+        """What of its volumes rules this node out for one more such pod, in words that go on from "3 nodes …"."""
+        return self._volumes.why(shape, slot)
+
+    def is_there(self, pick: Pick) -> bool:
+        """Whether there are pods anywhere that it picks."""
+        _, counts = self._moved().where(pick)
+        return int(counts.sum()) > 0
 
     def _moved(self) -> Scratch:
         for shape, slots, counts in self._moves:
@@ -138,6 +172,12 @@ class Surroundings:
                 for spread in shape.spread
             )
         )
+
+
+def _marked(slots: int, which: Iterable[int]) -> Bools:
+    marks = np.zeros(slots, dtype=np.bool_)
+    marks[list(which)] = True
+    return marks
 
 
 def _parts(allowed: Allowed, caps: Ints) -> Iterator[Ints]:
