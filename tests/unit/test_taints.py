@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from startgate.model.taints import UNSCHEDULABLE, Taint, Toleration, tolerates, untolerated
+from startgate.model.taints import GIVEN, UNSCHEDULABLE, Taint, Toleration, tolerates, untolerated, with_given
 
 GPU = Taint(key="gpu", value="a100", effect="NoSchedule")
 
@@ -88,3 +88,22 @@ def test_reads_the_wire_without_what_it_does_not_need() -> None:
     assert msgspec.json.decode(wire, type=Toleration) == Toleration(
         key="node.kubernetes.io/not-ready", operator="Exists", effect="NoExecute"
     )
+
+
+NOT_READY, UNREACHABLE = GIVEN
+
+
+@pytest.mark.parametrize(
+    ("held", "added"),
+    [
+        ((), GIVEN),
+        ((Toleration(key="gpu", operator="Exists"),), GIVEN),
+        ((Toleration(key=NOT_READY.key, operator="Exists"),), (UNREACHABLE,)),  # no effect is every effect
+        ((Toleration(key=NOT_READY.key, operator="Exists", effect="NoSchedule"),), GIVEN),
+        ((Toleration(operator="Exists", effect="NoExecute"),), ()),
+        ((UNREACHABLE, NOT_READY), ()),
+    ],
+)
+def test_what_a_new_pod_is_given(held: tuple[Toleration, ...], added: tuple[Toleration, ...]) -> None:
+    assert with_given(held) == (*held, *added)
+    assert with_given(with_given(held)) == with_given(held)
