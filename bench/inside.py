@@ -109,7 +109,7 @@ async def measure(jobs: int, deployments: int, nodes: int, *, trace: bool) -> Si
     cache = Cache(client, lambda: None)
     gangs = Gangs(cache)
     gc.collect()
-    before = _resident("VmRSS")
+    before = resident("self", "VmRSS")
     if trace:
         tracemalloc.start()
     began = time.process_time()
@@ -117,7 +117,7 @@ async def measure(jobs: int, deployments: int, nodes: int, *, trace: bool) -> Si
         following = [group.create_task(cache.nodes.run())]
         await cache.nodes.wait_synced()
         gc.collect()
-        with_nodes = _resident("VmRSS")
+        with_nodes = resident("self", "VmRSS")
         others = [each for each in cache.reflectors if each is not cache.nodes]
         following += [group.create_task(each.run()) for each in others]
         for each in others:
@@ -135,7 +135,9 @@ async def measure(jobs: int, deployments: int, nodes: int, *, trace: bool) -> Si
             task.cancel()
     if trace:
         _explain(len(cache.pods.store))
-    return Sizes(len(cache.pods.store), nodes, before, with_nodes, _resident("VmRSS"), _resident("VmHWM"), seconds)
+    return Sizes(
+        len(cache.pods.store), nodes, before, with_nodes, resident("self", "VmRSS"), resident("self", "VmHWM"), seconds
+    )
 
 
 def _complain_of_missing(reflector: Reflector[Any, Any], wanted: int) -> None:
@@ -143,9 +145,9 @@ def _complain_of_missing(reflector: Reflector[Any, Any], wanted: int) -> None:
         raise RuntimeError(f"{len(reflector.store)} {reflector.kind.plural} are held, of {wanted}")
 
 
-def _resident(field: str) -> int:
-    """A line of /proc/self/status, in KiB."""
-    found = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+def resident(pid: int | str, field: str) -> int:
+    """A process's memory, in KiB: VmRSS, or VmHWM for the most that it has had."""
+    found = re.search(rf"^{field}:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1])
 

@@ -112,6 +112,11 @@ class Cluster:
         return self._plane.server
 
     @property
+    def etcd(self) -> str:
+        """Where etcd serves its clients, whoever they are."""
+        return f"http://{ports.LOOPBACK}:{self._ports.etcd}"
+
+    @property
     def scheduler(self) -> str:
         """Where kube-scheduler serves its metrics, to the admin."""
         return f"https://localhost:{self._ports.scheduler}"
