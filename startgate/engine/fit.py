@@ -17,47 +17,38 @@ from typing import Final
 import numpy as np
 
 from startgate.engine.cluster import Cluster
-from startgate.engine.filters import demand
-from startgate.engine.nodes import Bools, Ints
-from startgate.engine.stock import NOWHERE, Stock, asked_of
+from startgate.engine.nodes import Ints
+from startgate.engine.stock import NOWHERE, Stock
 from startgate.engine.surroundings import Surroundings
-from startgate.engine.world import Batch, Placement
-from startgate.model.shape import Shape
+from startgate.engine.vacancy import Vacancy
+from startgate.engine.within import Need, Region, homes, in_few, parts, regions, soonest, within_of
+from startgate.engine.world import Batch, Placement, Within
+from startgate.model.shape import Shape, narrowed
 
 ENOUGH: Final = 2**20
 
 ORDERS: Final = 6
 """So many orders of the shapes of a mixed gang are tried."""
 
+TRIES: Final = 64
+"""Where other pods have a say, so many domains are tried."""
+
 FEW: Final = 6
 """So many nodes are looked for one by one; for more, all are put in order."""
 
 
-class Room:
+class Room(Vacancy):
     """What is free at an instant. The cluster must not change while its room is in use."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self._free = cluster.free()
-        self._ours: Ints = cluster.ours.copy()
-        """What of the used is gangs', and so will be free some day."""
-        self._stocks: dict[Shape, Stock] = {}
-        self._asked: dict[Shape, tuple[Ints, Ints]] = {}
+        super().__init__(cluster)
         self._around = Surroundings(cluster)
-        self._stamps: Ints = np.zeros(self._free.shape[1], dtype=np.int64)
-        """By slot: the version in which what is free there last changed; stocks catch up when they are asked."""
-        self._version = 0
 
     def copy(self) -> "Room":
         """Another one like this; what is placed in either isn't seen in the other."""
         twin = Room.__new__(Room)
-        twin.cluster = self.cluster
-        twin._free = self._free.copy()
-        twin._ours = self._ours.copy()
-        twin._stocks = {shape: stock.copy() for shape, stock in self._stocks.items()}
-        twin._asked = self._asked
+        self._copy_into(twin)
         twin._around = self._around.copy()
-        twin._stamps, twin._version = self._stamps.copy(), self._version
         return twin
 
     def kind(self, shape: Shape) -> Shape:
@@ -66,106 +57,69 @@ class Room:
 
     def kinds(self, batches: Sequence[Batch]) -> tuple[Batch, ...]:
         """The batches that aren't empty, by what their pods are here."""
-        return tuple([Batch(self.kind(batch.shape), batch.count) for batch in batches if batch.count > 0])
+        return tuple([Batch(self.kind(batch.shape), batch.count, batch.within) for batch in batches if batch.count > 0])
 
-    def fits(self, shape: Shape, up_to: int = ENOUGH) -> int:
+    def fits(self, shape: Shape, up_to: int = ENOUGH, within: Within | None = None) -> int:
         """How many pods of this shape can be placed now; where other pods have a say, what is beyond `up_to` isn't
         looked for, and it is as exact as `constraints.most`."""
         stock = self._stock(shape)
-        return self._around.most(shape, up_to, stock.fits) if self._around.concern(shape) else stock.total
+        if not self._around.concern(shape):
+            return self._sum(stock.fits, within, stock.total)
+        if within is None or not within.key:
+            return self._around.most(shape, up_to, stock.fits)
+        return self._fits_in_best(shape, up_to, within)
 
     def concern(self, shape: Shape) -> bool:
         """Whether such a pod's place depends on more than what the nodes have free."""
         return self._around.concern(shape)
 
-    def fits_empty(self, shape: Shape) -> int:
-        """How many pods of this shape the nodes would take if nothing were on them."""
-        return self.cluster.stocks.of(shape.plain).empty()
-
-    def fits_cleared(self, shape: Shape) -> int:
-        """How many pods of this shape could be placed if no gang had pods on any node, when the decision began; never
-        less than `fits`."""
-        return self.cluster.stocks.of(shape.plain).cleared()
-
-    def fits_with(self, shape: Shape, freed: Ints) -> int:
-        """How many pods of this shape could be placed if so much more (resources x slots) were free."""
-        stock = self._stock(shape)
-        rows = stock.rows[:, 0]
-        return int(stock.count(np.maximum(self._free[rows], 0) + freed[rows], stock.mask).sum())
-
-    def debt(self, placements: Iterable[Placement]) -> dict[str, int]:
-        """By how much these pods' nodes are below zero, in what the pods ask for: others have to go first."""
-        slots: dict[str, set[int]] = {}
-        for placement in placements:
-            for resource in placement.shape.amounts:
-                slots.setdefault(resource, set()).update(self.cluster.slots[name] for name, _ in placement.nodes)
-        owed = {
-            resource: -sum(np.minimum(self._free[self.cluster.rows[resource], sorted(where)], 0).tolist())
-            for resource, where in slots.items()
-        }
-        return {resource: count for resource, count in owed.items() if count}
-
-    def amounts_on(self, placements: Iterable[Placement]) -> Ints:
-        """What these pods ask for by node, resources x slots; on nodes that aren't known, nothing."""
-        sums = np.zeros_like(self._free)
-        where: dict[Shape, tuple[list[int], list[int]]] = {}
-        for placement in placements:
-            slots, counts = where.setdefault(placement.shape, ([], []))
-            for name, pods in placement.nodes:
-                slot = self.cluster.slots.get(name)
-                if slot is not None:
-                    slots.append(slot)
-                    counts.append(pods)
-        for shape, (slots, counts) in where.items():
-            rows, asked = self._costs(shape)
-            np.add.at(sums, (rows, np.array(slots, dtype=np.int64)), asked * np.array(counts, dtype=np.int64))
-        return sums
-
-    def matching(self, shape: Shape) -> Bools:
-        """By slot: whether kube-scheduler's filters let such pods in, however full the node is."""
-        return self.cluster.matching(demand(shape))
-
-    def free(self, mask: Bools, resources: Iterable[str]) -> dict[str, int]:
-        """What is free in sum on these nodes; an overcommitted node counts as having nothing."""
-        sums = {}
-        for resource in resources:
-            row = self.cluster.rows.get(resource)
-            sums[resource] = 0 if row is None else sum(np.maximum(self._free[row, mask], 0).tolist())
-        return sums
-
-    def offered(self, mask: Bools, resources: Iterable[str]) -> dict[str, int]:
-        """What these nodes have in sum, whatever is on them."""
-        rows = {resource: self.cluster.rows.get(resource) for resource in resources}
-        return {
-            resource: 0 if row is None else sum(self.cluster.offers[row, mask].tolist())
-            for resource, row in rows.items()
-        }
+    def _fits_in_best(self, shape: Shape, up_to: int, within: Within) -> int:
+        """The same for the best of the domains, where other pods have a say; of many, those that promise most."""
+        found = 0
+        fits = self._stock(shape).fits
+        for bound, region in islice(parts(self.cluster, within, fits), TRIES):
+            if found >= min(bound, up_to):
+                break
+            found = max(found, self._around.most(_there(shape, region), up_to, fits * region.inside))
+        return found
 
     def place(self, batches: Sequence[Batch]) -> tuple[Placement, ...] | None:
         """Takes room for all of these pods together, or for none of them (None).
 
         Placements are in the order of the batches. Best fit: nodes that would have the least left over come
         first, so that the largest whole nodes stay free. The hardest shape is placed first: the one with the
-        largest share of an average node in one resource, then the one with the fewest nodes to go to.
+        largest share of an average node in one resource, then the one with the fewest nodes to go to. Pods that are
+        to be in one domain go to the one that would have the least left over.
         """
         counts = by_shape(batches)
         if any(self._stock(shape).total < count for shape, count in counts.items()):
             return None
-        taken = next((found for order in self._orders(counts) if (found := self._take_all(order, counts))), None)
+        orders = list(islice(permutations(self._hardest_first(counts)), ORDERS))
+        tries = ((region, order) for region in self._regions(orders[0], batches) for order in orders)
+        taken = next((found for region, order in tries if (found := self._take_all(order, counts, region))), None)
         if taken is None:
             return None
         if len(batches) == len(taken):
             return tuple(self._placement(batch.shape, *taken[batch.shape]) for batch in batches)
         return self._dealt(batches, taken)
 
-    def _orders(self, counts: dict[Shape, int]) -> Iterable[Sequence[Shape]]:
-        return islice(permutations(self._hardest_first(counts)), ORDERS)
+    def _regions(self, order: Sequence[Shape], batches: Sequence[Batch]) -> Iterable[Region | None]:
+        """The nodes that they may have together, the best first; None for all there are."""
+        within = within_of(batches)
+        if within is None:
+            return (None,)
+        counts, stocks = by_shape(batches), [(shape, self._stock(shape)) for shape in order]
+        needs = [Need(counts[shape], stock.fits.copy(), stock.key.copy()) for shape, stock in stocks]
+        found = regions(self.cluster, within, needs)
+        return islice(found, TRIES) if any(map(self._around.concern, counts)) else found
 
-    def _take_all(self, order: Sequence[Shape], counts: dict[Shape, int]) -> dict[Shape, tuple[Ints, Ints]] | None:
+    def _take_all(
+        self, order: Sequence[Shape], counts: dict[Shape, int], region: Region | None
+    ) -> dict[Shape, tuple[Ints, Ints]] | None:
         """All of them, placed in this order; else none."""
         taken: dict[Shape, tuple[Ints, Ints]] = {}
         for shape in order:
-            found = self._take(shape, counts[shape])
+            found = self._take(shape, counts[shape], region)
             if found is None:
                 for other, (slots, pods) in taken.items():
                     self._add(other, slots, pods)
@@ -173,14 +127,19 @@ class Room:
             taken[shape] = found
         return taken
 
-    def place_some(self, shape: Shape, most: int) -> Placement:
+    def place_some(self, shape: Shape, most: int, within: Within | None = None) -> Placement:
         """Takes room for as many of these pods as fit, at most so many; its nodes are empty where none fits."""
-        if most <= 0:
-            return Placement(shape, ())
-        if not self._around.concern(shape):
-            most = min(most, self._stock(shape).total)
-        found = self._take(shape, most, whole=False) if most > 0 else None
-        return Placement(shape, ()) if found is None else self._placement(shape, *found)
+        stock = self._stock(shape)
+        nodes: list[tuple[str, int]] = []
+        need = Need(most, stock.fits, stock.key)
+        for region in (None,) if within is None else tuple(homes(self.cluster, within, need)):
+            if most <= 0:
+                break
+            found = self._take(shape, most, region, whole=False)
+            if found is not None:
+                nodes += self._placement(shape, *found).nodes
+                most -= int(found[1].sum())
+        return Placement(shape, tuple(nodes))
 
     def free_up(self, placements: Iterable[Placement]) -> None:
         """As if these pods were gone, or had never been placed; a node that isn't known has nothing to free."""
@@ -209,34 +168,40 @@ class Room:
         """Where these pods would go once gangs end, on the nodes with the least to clear; None if nowhere even then.
 
         Keeps that room, some of which is in use still. Pod by pod, the cheapest first: what has to be cleared for it,
-        as a share of the node in the resource that lacks most.
+        as a share of the node in the resource that lacks most. Of domains the one in which the most fit already.
         """
+        counts, within = by_shape(batches), within_of(batches)
+        if within is None or not within.key:
+            return self._clear(counts, None)
+        order = self._hardest_first(counts)
+        needs = [Need(counts[shape], self._then(shape), self._stock(shape).key) for shape in order]
+        found = soonest(self.cluster, within, needs, [self._stock(shape).fits for shape in order])
+        return next((taken for region in islice(found, TRIES) if (taken := self._clear(counts, region))), None)
+
+    def _clear(self, counts: dict[Shape, int], region: Region | None) -> tuple[Placement, ...] | None:
         taken: list[Placement] = []
-        for shape in self._hardest_first(by_shape(batches)):
-            want = by_shape(batches)[shape]
-            stock = self._stock(shape)
-            then = self._free[stock.rows[:, 0]] + self._ours[stock.rows[:, 0]]
-            fits = np.minimum(stock.count(then, stock.mask), want)
-            if int(fits.sum()) < want:
+        for shape in self._hardest_first(counts):
+            want = counts[shape]
+            fits = np.minimum(self._then(shape), want)
+            if region is not None:
+                fits *= region.inside
+            chosen, pods = self._least_to_clear(shape, want, fits, region)
+            if int(pods.sum()) < want:
                 self.let_go(taken)
                 return None
-            chosen, counts = self._least_to_clear(shape, want, fits)
-            if int(counts.sum()) < want:
-                self.let_go(taken)
-                return None
-            self._add(shape, chosen, -counts, ours=False)
-            taken.append(self._placement(shape, chosen, counts))
+            self._add(shape, chosen, -pods, ours=False)
+            taken.append(self._placement(shape, chosen, pods))
         return tuple(taken)
 
-    def _least_to_clear(self, shape: Shape, want: int, fits: Ints) -> tuple[Ints, Ints]:
-        """(slots, pods in each) of so many pods, where the nodes take `fits` once they are cleared. What other pods
-        have to say, those that will be gone included, counts as it is now."""
+    def _least_to_clear(self, shape: Shape, want: int, fits: Ints, region: Region | None) -> tuple[Ints, Ints]:
+        """(slots, pods in each) of so many pods, or of fewer, where the nodes take `fits` once they are cleared. What
+        other pods have to say, those that will be gone included, counts as it is now."""
         stock = self._stock(shape)
         rows, offers = stock.rows[:, 0], np.maximum(stock.offers(), 1)
         if self._around.concern(shape):
             lacks = ((stock.asked - self._free[rows]) / offers).max(axis=0, initial=0.0)
             keys = (np.maximum(lacks, 0.0) * 2**20).astype(np.int64) * 2**20 + self.cluster.ranks()
-            found = self._around.arrange(shape, want, fits, keys)
+            found = self._around.arrange(_there(shape, region), want, fits, keys)
             return found.slots, found.counts
         slots = np.repeat(np.arange(len(fits)), fits)
         turn = np.arange(len(slots)) - np.repeat(np.cumsum(fits) - fits, fits) + 1
@@ -245,51 +210,37 @@ class Room:
         chosen, counts = np.unique(slots[order], return_counts=True)
         return chosen, counts.astype(np.int64)
 
-    def _stock(self, shape: Shape) -> Stock:
-        """The shape's numbers, up to date. Not to be written into."""
-        kind = shape.plain
-        stock = self._stocks.get(kind)
-        if stock is None:
-            base = self.cluster.stocks.of(kind)
-            if not self._version:
-                return base
-            stock = self._stocks[kind] = base.copy()
-            stock.seen = 0
-        if stock.seen < self._version:
-            stock.refresh(self._free, np.flatnonzero(self._stamps > stock.seen))
-            stock.seen = self._version
-        return stock
-
-    def _take(self, shape: Shape, pods: int, *, whole: bool = True) -> tuple[Ints, Ints] | None:
+    def _take(self, shape: Shape, pods: int, region: Region | None, *, whole: bool = True) -> tuple[Ints, Ints] | None:
         """Room for so many pods: (slots, pods in each), in the order in which they can be bound. None where there
         isn't enough; unless `whole`, as many as there is room for."""
         stock = self._stock(shape)
+        fits, key, total = stock.fits, stock.key, stock.total
+        if region is not None:
+            fits = fits * region.inside
+            total = int(fits.sum())
+            if region.few is not None:
+                key = in_few(self.cluster, region.few, Need(pods, fits, key))
         if self._around.concern(shape):
-            found = self._around.arrange(shape, pods, stock.fits, stock.key)
-            if found.total == 0 or (whole and found.total < pods):
-                return None
-            slots, counts = found.slots, found.counts
-        elif stock.total < pods:
+            found = self._around.arrange(_there(shape, region), pods, fits, key)
+            slots, counts, total = found.slots, found.counts, found.total
+        if total == 0 or (whole and total < pods):
             return None
-        else:
-            slots, counts = self._best(stock, pods)
+        if not self._around.concern(shape):
+            pods = min(pods, total)
+            best_first = self._best_first(stock, pods) if region is None else _in_order(fits, key)
+            slots, counts = _filled(best_first, fits, pods)
         self._add(shape, slots, -counts)
         return slots, counts
 
-    def _best(self, stock: Stock, pods: int) -> tuple[Ints, Ints]:
-        """Best fit for so many pods, for which there is room."""
+    def _best_first(self, stock: Stock, pods: int) -> Ints:
+        """The nodes that have room for so many pods, the best first."""
         slots = self._first_few(stock, pods)
         if slots is None:
             # Each node of the best `pods` takes one at least: no others need to be sorted.
             key = stock.key
             slots = np.argpartition(key, pods)[:pods] if pods < len(key) else np.arange(len(key))
             slots = slots[np.argsort(key[slots])]
-        up_to = np.cumsum(stock.fits[slots])
-        last = int(np.searchsorted(up_to, pods))
-        slots = slots[: last + 1]
-        counts = stock.fits[slots]
-        counts[-1] -= int(up_to[last]) - pods
-        return slots, counts
+        return slots
 
     def _first_few(self, stock: Stock, pods: int) -> Ints | None:
         """The best nodes, one after the other, if few of them are enough: most gangs need no order of all nodes."""
@@ -307,21 +258,9 @@ class Room:
 
     def _add(self, shape: Shape, slots: Ints, pods: Ints, *, ours: bool = True) -> None:
         """Gives room for so many pods back to each slot; negative: takes it. `ours`: of pods that are or were there."""
-        rows, asked = self._costs(shape)
-        np.add.at(self._free, (rows, slots), pods * asked)  # a slot may come more than once
+        self._change(shape, slots, pods, ours=ours)
         if ours:
-            np.subtract.at(self._ours, (rows, slots), pods * asked)
             self._around.add(shape, slots, -pods)
-        self._version += 1
-        self._stamps[slots] = self._version
-
-    def _costs(self, shape: Shape) -> tuple[Ints, Ints]:
-        """Rows and amounts of what a pod of this shape asks for, without working out where it would fit."""
-        kind = shape.plain
-        found = self._asked.get(kind)
-        if found is None:
-            found = self._asked[kind] = asked_of(self.cluster, shape)
-        return found
 
     def _hardest_first(self, counts: dict[Shape, int]) -> list[Shape]:
         if len(counts) == 1:
@@ -356,6 +295,27 @@ class Room:
                 want -= hand[-1][1]
             dealt.append(Placement(batch.shape, tuple(hand)))
         return tuple(dealt)
+
+
+def _there(shape: Shape, region: Region | None) -> Shape:
+    """The pods as they will be if they go there."""
+    return narrowed(shape, region.selector) if region is not None and region.selector else shape
+
+
+def _in_order(fits: Ints, key: Ints) -> Ints:
+    """The slots that take any pods, the best first."""
+    slots = np.flatnonzero(fits)
+    return slots[np.argsort(key[slots])]
+
+
+def _filled(slots: Ints, fits: Ints, pods: int) -> tuple[Ints, Ints]:
+    """So many pods, for which there is room, in one slot after the other."""
+    up_to = np.cumsum(fits[slots])
+    last = int(np.searchsorted(up_to, pods))
+    slots = slots[: last + 1]
+    counts = fits[slots]
+    counts[-1] -= int(up_to[last]) - pods
+    return slots, counts
 
 
 def by_shape(batches: Iterable[Batch]) -> dict[Shape, int]:

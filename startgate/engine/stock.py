@@ -23,6 +23,9 @@ MOST: Final = 2**20 - 1
 BASIC: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
 """What every node has. A node with something else is spared for those who ask for it."""
 
+SPARED: Final = 56
+"""From this bit on, a key says how much that is special a node has."""
+
 NOWHERE: Final = np.iinfo(np.int64).max
 
 KINDS: Final = 128
@@ -83,17 +86,17 @@ class Stock:
         offers: Ints = self._nodes.offers[self.rows[:, 0]]
         return offers
 
-    def empty(self) -> int:
-        """How many such pods the nodes would take if nothing were on them."""
+    def empty(self) -> Tally:
+        """How many such pods the nodes would take if nothing were on them. Not to be written into."""
         if self._empty is None:
             self._empty = Tally(self.count(self.offers(), self.mask))
-        return self._empty.total
+        return self._empty
 
-    def cleared(self) -> int:
-        """How many such pods the nodes would take if no gang had pods on any of them."""
+    def cleared(self) -> Tally:
+        """How many such pods the nodes would take if no gang had pods on any of them. Not to be written into."""
         if self._cleared is None:
             self._cleared = Tally(self._clear(slice(None)))
-        return self._cleared.total
+        return self._cleared
 
     def _clear(self, slots: Ints | slice) -> Ints:
         nodes, rows = self._nodes, self.rows[:, 0]
@@ -116,7 +119,7 @@ class Stock:
         order = nodes.ranks()[slots]
         if self.special:
             spared = (nodes.offers[np.array(self.special)[:, None], slots] > 0).sum(axis=0, dtype=np.int64)
-            order = order + (np.minimum(spared, 15) << 56)
+            order = order + (np.minimum(spared, 15) << SPARED)
         self._order[slots] = order
         if self._empty is not None:
             self._empty.put(slots, self.count(offers, self.mask[slots]))

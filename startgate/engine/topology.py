@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
 
 NONE: Final = -1
 
@@ -66,6 +67,17 @@ class Topology:
         if len(label.of) < slots:
             label.of = np.pad(label.of, (0, slots - len(label.of)), constant_values=NONE)
         return Domains(label.of[:slots], len(label.numbers))
+
+    def having(self, key: str, value: str, slots: int) -> Bools:
+        """By slot, for the first so many: whether the node has the label with this value."""
+        domains = self.domains(key, slots)
+        number = self._known[key].numbers.get(value)
+        return np.zeros(slots, dtype=np.bool_) if number is None else domains.of == number
+
+    def value(self, key: str, slot: int) -> str | None:
+        """The label's value of the node in this slot; None without."""
+        labels = self._labels[slot] if slot < len(self._labels) else None
+        return None if labels is None else labels.get(key)
 
     def copy(self) -> "Topology":
         """Another one like this; a change to either isn't seen in the other."""

@@ -18,11 +18,28 @@ from startgate.model.resources import Amounts
 from startgate.model.shape import Shape
 
 
+class Within(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+    """That pods are to be together on nodes which have one and the same value of a label: in one rack, say.
+
+    All pods of a gang that are asked about together have the same one.
+    """
+
+    key: str = ""
+    """The label of which they must have one value; none: there is no such demand."""
+    value: str | None = None
+    """This value, since others of the gang are there already."""
+    prefer: str = ""
+    """The label of which they should have one value, inside what they must have, or else as few as can be."""
+    near: str | None = None
+    """The value that should come first, since others of the gang are there."""
+
+
 class Batch(msgspec.Struct, frozen=True):
     """So many pods of one shape, in the order in which they would be released (lowest completion index first)."""
 
     shape: Shape
     count: int
+    within: Within | None = None
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -145,6 +162,8 @@ class Go(msgspec.Struct, frozen=True, kw_only=True):
     """Whether somebody else could take the room before kube-scheduler has bound them: reserve it first."""
     numbers: Mapping[str, str]
     """What the rule saw, for the audit log."""
+    node_selector: Mapping[str, str] = {}
+    """What the pods' node selectors get beside what they have, so that kube-scheduler keeps them together."""
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,10 @@ MIN_AVAILABLE: Final = "startgate.dev/min-available"
 # Annotations that a user may set on a Job.
 START_TIMEOUT: Final = "startgate.dev/start-timeout"
 HOLD: Final = "startgate.dev/hold"
+TOPOLOGY: Final = "startgate.dev/topology"
+"""The key of a node label of which all of the gang's nodes must have one value."""
+PREFER_TOPOLOGY: Final = "startgate.dev/prefer-topology"
+"""The same, where it can be."""
 
 # Annotations that are ours.
 PARKED: Final = "startgate.dev/parked"
