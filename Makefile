@@ -7,12 +7,13 @@ export KUBERNETES ?= 1.37
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help demo test lint unit behaviour bench generate lock clean
+.PHONY: help demo test lint unit behaviour oracle bench generate lock clean
 help:
 	@echo "make demo        the main job on a real control plane, in a minute or so once built (KEEP=1 leaves it up)"
 	@echo "make test        lint, types, layers, and all tests (KUBERNETES=1.36 for the older version)"
 	@echo "make unit        the fast tests alone"
 	@echo "make behaviour   the tests on the real control plane alone"
+	@echo "make oracle      the engine's answers beside the real kube-scheduler's (N=5000 clusters of SEED=1)"
 	@echo "make bench       what a decision costs; releases per second, beside kube-scheduler alone and a bare loop"
 	@echo "make generate    make the CRDs and the tables in docs anew from the code"
 	@echo "make lock        lock the dependencies anew (needs uv)"
@@ -31,6 +32,12 @@ unit: .venv/ready
 behaviour: .venv/ready
 	$(BIN)/python -m localcluster build
 	$(BIN)/pytest tests/behaviour
+
+N ?= 5000
+SEED ?= 1
+oracle: .venv/ready
+	$(BIN)/python -m localcluster build
+	$(BIN)/python -m tests.oracle --clusters $(N) --seed $(SEED)
 
 lint: .venv/ready
 	$(BIN)/ruff check

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from pathlib import Path
 
+from localcluster import build
 from tests.oracle.case import Case
 from tests.oracle.generate import ENABLED, FEATURES
 from tests.oracle.judge import Judge, Verdict
@@ -32,7 +34,7 @@ def _features(text: str) -> tuple[str, ...]:
 
 
 async def _oracle(arguments: argparse.Namespace) -> Tally:
-    async with Plane.start() as plane:
+    async with Plane.start(os.environ.get("KUBERNETES", build.NEWEST)) as plane:
         return await run(
             Judge(plane),
             arguments.clusters,
@@ -45,7 +47,7 @@ async def _oracle(arguments: argparse.Namespace) -> Tally:
 
 
 async def _replay(file: Path) -> Verdict:
-    async with Plane.start() as plane:
+    async with Plane.start(os.environ.get("KUBERNETES", build.NEWEST)) as plane:
         return await Judge(plane).judge(Case.read(file))
 
 
