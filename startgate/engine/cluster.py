@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from startgate.engine.company import Company
 from startgate.engine.filters import Facts
+from startgate.engine.hurdles import Hurdles
 from startgate.engine.nodes import Nodes
 from startgate.engine.ports import Ports
 from startgate.engine.stock import Stocks
@@ -36,6 +37,7 @@ class Cluster(Nodes):
     def __init__(self) -> None:
         super().__init__()
         self.stocks = Stocks(self)
+        self.hurdles = Hurdles(self)
         self.company = Company()
         self.ports = Ports()
         self.storage = Storage()

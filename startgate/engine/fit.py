@@ -40,16 +40,30 @@ FEW: Final = 6
 class Room(Vacancy):
     """What is free at an instant. The cluster must not change while its room is in use."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
-        self._around = Surroundings(cluster)
+    def __init__(self, cluster: Cluster, *, bare: bool = False) -> None:
+        """`bare`: as if no pod were on any node."""
+        super().__init__(cluster, bare=bare)
+        self._around = Surroundings(cluster, bare=bare)
+        self._emptied: Room | None = None
 
     def copy(self) -> "Room":
         """Another one like this; what is placed in either isn't seen in the other."""
         twin = Room.__new__(Room)
         self._copy_into(twin)
         twin._around = self._around.copy()
+        twin._emptied = self._emptied
         return twin
+
+    def emptied(self) -> "Room":
+        """The same nodes with no pod on any of them. Made once: what is placed there has to be given back."""
+        if self._emptied is None:
+            self._emptied = Room(self.cluster, bare=True)
+        return self._emptied
+
+    @property
+    def around(self) -> Surroundings:
+        """What other pods, host ports and volumes leave, for reading."""
+        return self._around
 
     def kind(self, shape: Shape) -> Shape:
         """What all that have the same answers here have in common: whether they have room, and why not."""

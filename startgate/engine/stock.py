@@ -131,7 +131,7 @@ class Stock:
         here = free[self.rows, slots]
         lent = self._nodes.lent(self.priority)
         if lent is not None:
-            here += lent[self.rows, slots]
+            here = np.minimum(here + lent[self.rows, slots], self._nodes.offers[self.rows, slots])
         fits = self.count(here, self.mask[slots])
         self.total += int(fits.sum()) - int(self.fits[slots].sum())
         self.fits[slots] = fits

@@ -5,6 +5,7 @@ and given back leaves it as it was; the numbers of a kind follow only in the slo
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
@@ -16,20 +17,24 @@ from startgate.engine.within import Best, best
 from startgate.engine.world import Placement, Within
 from startgate.model.shape import Shape
 
+ABOVE_ALL: Final = 2**63
+"""A priority that no pod has."""
+
 
 class Vacancy:
     """At an instant. The cluster must not change while it is in use."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, bare: bool = False) -> None:
+        """`bare`: as if no pod were on any node."""
         self.cluster = cluster
-        self._free = cluster.free()
-        self._ours: Ints = cluster.ours.copy()
+        self._free = cluster.offers.copy() if bare else cluster.free()
+        self._ours: Ints = np.zeros_like(cluster.ours) if bare else cluster.ours.copy()
         """What of the used is gangs', and so will be free some day."""
         self._stocks: dict[Shape, Stock] = {}
         self._asked: dict[Shape, tuple[Ints, Ints]] = {}
-        self._stamps: Ints = np.zeros(self._free.shape[1], dtype=np.int64)
+        self._version = int(bare)
+        self._stamps: Ints = np.full(self._free.shape[1], self._version)
         """By slot: the version in which what is free there last changed; stocks catch up when they are asked."""
-        self._version = 0
 
     def _copy_into(self, twin: "Vacancy") -> None:
         twin.cluster = self.cluster
@@ -112,6 +117,19 @@ class Vacancy:
             resource: 0 if row is None else sum(self.cluster.offers[row, mask].tolist())
             for resource, row in rows.items()
         }
+
+    def takes(self, shape: Shape) -> Ints:
+        """By slot: how many of these pods it takes, as far as amounts and the nodes' own filters go. Not to be written
+        into."""
+        return self._stock(shape).fits
+
+    def left(self, shape: Shape, *, nominated: bool = True) -> Ints:
+        """What is free of what such a pod asks for (`stock.asked_of`), resources x slots. Without `nominated` as if
+        nothing were kept for pods that are nominated; else for those of its priority or a higher one."""
+        rows = self._costs(shape)[0][:, 0]
+        free = self._free[rows]
+        lent = self.cluster.lent(shape.priority if nominated else ABOVE_ALL)
+        return free if lent is None else np.minimum(free + lent[rows], self.cluster.offers[rows])
 
     def _stock(self, shape: Shape) -> Stock:
         """The shape's numbers, up to date. Not to be written into."""
