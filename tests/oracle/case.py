@@ -61,19 +61,17 @@ class Case:
             gang=tuple(_renamed(it, names) for it in self.gang),
         )
 
-    def smaller(self) -> Iterator[Case]:
-        """All that is this case without one thing."""
-        for index in range(len(self.gang)):
-            if len(self.gang) > 1:
-                yield replace(self, gang=_without(self.gang, index))
-        for index in range(len(self.objects)):
-            yield replace(self, objects=_without(self.objects, index))
-        for index, pod in enumerate(self.gang):
+    def without(self, part: str, start: int, count: int) -> Case:
+        """Without so many of the `objects`, or of the `gang`, from the one at this place on."""
+        if part == "gang":
+            return replace(self, gang=self.gang[:start] + self.gang[start + count :])
+        return replace(self, objects=self.objects[:start] + self.objects[start + count :])
+
+    def lesser(self) -> Iterator[Case]:
+        """All that is this case with a part of one object, or of the pods of one shape, left out."""
+        for pod in [pod for index, pod in enumerate(self.gang) if pod not in self.gang[:index]]:
             for less in _less(pod):
-                if index and pod == self.gang[index - 1]:
-                    break  # pods that are alike stay alike: see below
-                gang = tuple(less if each == pod else each for each in self.gang)
-                yield replace(self, gang=gang)
+                yield replace(self, gang=tuple(less if each == pod else each for each in self.gang))
         for index, it in enumerate(self.objects):
             for less in _less(it):
                 yield replace(self, objects=(*self.objects[:index], less, *self.objects[index + 1 :]))
@@ -99,10 +97,6 @@ class Case:
         """What `write` has written."""
         it = yaml.safe_load(path.read_text())
         return cls(str(it["name"]), tuple(it["features"]), tuple(it["objects"]), tuple(it["gang"]))
-
-
-def _without(items: Sequence[Json], index: int) -> tuple[Json, ...]:
-    return (*items[:index], *items[index + 1 :])
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

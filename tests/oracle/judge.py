@@ -122,22 +122,58 @@ class Judge:
         return await self._plane.make_gang(self._named.gang[: len(gang)])
 
     async def shrink(self, found: Verdict) -> Verdict:
-        """The same disagreement in a case from which nothing more can be left out."""
-        left = ATTEMPTS
+        """The same disagreement in a case from which nothing more can be left out, or not in a reasonable time."""
+        shrinking = _Shrinking(self, found)
+        for part in ("gang", "objects"):
+            await shrinking.thin_out(part)
+        await shrinking.pare()
+        for part in ("gang", "objects"):
+            await shrinking.thin_out(part)
+        return shrinking.found
+
+
+class _Shrinking:
+    """One disagreement on its way to being small."""
+
+    def __init__(self, judge: Judge, found: Verdict) -> None:
+        self.found = found
+        self._judge = judge
+        self._left = ATTEMPTS
+
+    async def thin_out(self, part: str) -> None:
+        """Leaves out as many of the objects as it can, many at a time, then fewer."""
+        count = len(getattr(self.found.case, part))
+        while count:
+            start = 0
+            while start < len(getattr(self.found.case, part)):
+                if not await self._try(self.found.case.without(part, start, count)):
+                    start += count
+            count //= 2
+
+    async def pare(self) -> None:
+        """Leaves out parts of what is left."""
+        tried: list[Case] = []
         while True:
-            for case in found.case.smaller():
-                if left == 0:
-                    return found
-                left -= 1
-                try:
-                    verdict = await self.judge(case)
-                except (RefusedError, ValueError):
-                    continue
-                if (verdict.outcome, verdict.mistaken) == (found.outcome, found.mistaken):
-                    found = verdict
-                    break
+            for case in self.found.case.lesser():
+                if case not in tried:
+                    tried.append(case)
+                    if await self._try(case):
+                        break
             else:
-                return found
+                return
+
+    async def _try(self, case: Case) -> bool:
+        if not self._left or not case.gang:
+            return False
+        self._left -= 1
+        try:
+            verdict = await self._judge.judge(case)
+        except (RefusedError, ValueError):
+            return False
+        same = (verdict.outcome, verdict.mistaken) == (self.found.outcome, self.found.mistaken)
+        if same:
+            self.found = verdict
+        return same
 
 
 def _pods_at_edge(goes: Sequence[bool], rng: Random) -> int:
