@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import sys
 from pathlib import Path
+from typing import Final
 
 from localcluster import build
 from tests.oracle.case import Case
@@ -18,6 +20,8 @@ from tests.oracle.judge import Judge, Verdict
 from tests.oracle.plane import Plane
 from tests.oracle.run import run
 from tests.oracle.tally import Tally
+
+MEASURED: Final = re.compile(r"(<!-- measured: oracle -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def say(sentence: str) -> None:
@@ -58,6 +62,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first (default: %(default)s)")
     parser.add_argument("--found", type=Path, default=Path(".oracle"), help="where disagreements are written")
     parser.add_argument("--features", type=_features, default=ENABLED, help="names with commas between, or all")
+    parser.add_argument("--page", type=Path, help="a page of docs whose table is made anew")
     parser.add_argument("--replay", type=Path, help="ask about the case in this file instead")
     arguments = parser.parse_args()
     if arguments.replay:
@@ -65,6 +70,9 @@ def main() -> int:
         sys.stdout.write(f"{verdict.outcome}: {verdict.answer}; kube-scheduler: {verdict.unbound or 'all bound'}\n")
         return int(verdict.mistaken)
     tally = asyncio.run(_oracle(arguments))
+    if arguments.page:
+        text = arguments.page.read_text()
+        arguments.page.write_text(MEASURED.sub(lambda it: f"{it[1]}{tally.page()}\n{it[2]}", text))
     sys.stdout.write(f"{tally.table()}\n{tally.last_line()}\n")
     return int(tally.wrong_fits > 0)
 

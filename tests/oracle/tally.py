@@ -70,6 +70,17 @@ class Tally:
             lines.append(f"Refused by the API server, and not counted: {self.refused}")
         return "\n".join(lines)
 
+    def page(self) -> str:
+        """The same as a table for docs/reference."""
+        rows = [
+            f"| {feature} | {row.clusters} | {row.bound} | {row.outcomes[Outcome.AGREED] / row.clusters:.2%} "
+            f"| {row.outcomes[Outcome.WRONG_FIT]} | {row.outcomes[Outcome.MISSED_FIT]} |"
+            for feature, row in sorted(self.rows.items())
+        ]
+        head = ["| feature | clusters | all bound | agreed | wrong fits | missed fits |", "|" + " --- |" * 6]
+        known = "; ".join(f"{count} {why}" for why, count in self.careful.most_common()) or "none"
+        return "\n".join([*head, *rows, "", f"`{self.last_line()}`. Missed fits that are known to happen: {known}."])
+
     def last_line(self) -> str:
         """What `make oracle` ends with."""
         return f"oracle: {self.clusters} clusters, {self.wrong_fits} wrong fits, {self.missed_fits} missed fits"
