@@ -34,6 +34,13 @@ FOREIGN_GATE: Final = "example.com/later"
 KEEPS_NAME: Final = frozenset({"Namespace", "PriorityClass"})
 
 
+class _Plain(yaml.SafeDumper):
+    """Spells out what is there twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Case:
     """`objects`: nodes, other pods, volumes, …, in an order in which they can be made. `gang`: its pods, in order.
@@ -79,7 +86,7 @@ class Case:
     def write(self, path: Path, **said: str) -> None:
         """As a file that `read` takes; `said`: what each side said, for people."""
         path.write_text(
-            yaml.safe_dump(
+            yaml.dump(
                 {
                     "name": self.name,
                     **said,
@@ -87,6 +94,7 @@ class Case:
                     "objects": list(self.objects),
                     "gang": list(self.gang),
                 },
+                Dumper=_Plain,
                 sort_keys=False,
                 width=120,
             )

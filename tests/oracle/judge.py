@@ -34,6 +34,7 @@ class Careful(StrEnum):
     UNCHECKED = "what Startgate doesn't check yet, so that such gangs wait"
     MIXED = "gangs of two shapes, placed one after the other"
     BONDS = "gangs whose pods put several constraints on one another"
+    SHARED = "gangs that share a claim without a volume, which the first pod decides about"
     QUOTA = "more in sum than all nodes that aren't cordoned have: a matter of quota"
 
 
@@ -59,7 +60,23 @@ class Verdict:
             return Careful.UNCHECKED
         if self.answer.shapes > 1:
             return Careful.MIXED
+        if self._share_unbound():
+            return Careful.SHARED
         return Careful.BONDS if self.answer.bonds > 1 else None
+
+    def _share_unbound(self) -> bool:
+        unbound = {
+            it["metadata"]["name"]
+            for it in self.case.objects
+            if it["kind"] == "PersistentVolumeClaim" and "volumeName" not in it["spec"]
+        }
+        used = [
+            volume["persistentVolumeClaim"]["claimName"]
+            for pod in self.case.gang
+            for volume in pod["spec"].get("volumes", ())
+            if "persistentVolumeClaim" in volume
+        ]
+        return any(used.count(name) > 1 for name in unbound)
 
     @property
     def mistaken(self) -> bool:
