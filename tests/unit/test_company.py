@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from startgate.engine import company as module
 from startgate.engine.company import Company, Pick, Scratch, Where
@@ -89,6 +89,7 @@ class Change(RuleBasedStateMachine):
         super().__init__()
         self.company = Company()
         self.truth = Recount()
+        self.asked: list[Pick] = []
 
     @initialize(namespaces=st.sampled_from(({}, {"m": {"team": "t"}})))
     def begin(self, namespaces: dict[str, dict[str, str]]) -> None:
@@ -124,8 +125,13 @@ class Change(RuleBasedStateMachine):
 
     @rule(pick=PICKS)
     def ask(self, pick: Pick) -> None:
-        assert counted(self.company.where(pick)) == self.truth.where(pick)
-        assert counted(self.company.over().where(pick)) == self.truth.where(pick)
+        self.asked.append(pick)
+
+    @invariant()
+    def every_answer_is_that_of_a_recount(self) -> None:
+        for pick in self.asked:
+            assert counted(self.company.where(pick)) == self.truth.where(pick)
+            assert counted(self.company.over().where(pick)) == self.truth.where(pick)
 
     @rule(shape=SHAPES)
     def ask_who_is_against(self, shape: Shape) -> None:

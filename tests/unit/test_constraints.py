@@ -152,6 +152,8 @@ def test_with_fewer_domains_than_demanded_each_takes_no_more_than_the_skew() -> 
     spots = (spot("a", zone="1"), spot("b", zone="2"))
     assert placed(pod(spread=(Spread(ZONE, 2, OURS, min_domains=3),)), 30, *spots) == {"a": 2, "b": 2}
     assert placed(pod(spread=(Spread(ZONE, 2, OURS, min_domains=2),)), 30, *spots) == {"a": 9, "b": 9}
+    small = [spot(zone + name, 1, zone=zone) for zone in "12" for name in "abcd"]
+    assert sorted(placed(pod(spread=(Spread(ZONE, 2, OURS, min_domains=3),)), 30, *small)) == ["1a", "1b", "2a", "2b"]
 
 
 def test_nodes_that_the_pod_cannot_go_to_are_domains_or_not_as_the_policies_say() -> None:
