@@ -17,7 +17,7 @@ from startgate.model.quantity import Quantity
 from startgate.model.selectors import Labels, LabelSelector, Many, NodeSelector
 from startgate.model.taints import Taint, Toleration
 
-# As selectors.Many: null on the wire, empty after __post_init__, and never None for a reader.
+# As selectors.Many: null on the wire, empty once it is made, and never None for a reader.
 if TYPE_CHECKING:
     Quantities: TypeAlias = dict[str, Quantity]
 else:
@@ -30,10 +30,16 @@ class Wire(Struct, rename="camel", frozen=True, gc=False):
     nullable: ClassVar[dict[str, type[tuple[Any, ...]] | type[dict[str, Any]]]] = {}
     """The fields that the wire may give as null, each with what makes it empty."""
 
-    def __post_init__(self) -> None:
-        for name, empty in self.nullable.items():
-            if getattr(self, name) is None:
-                force_setattr(self, name, empty())
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if cls.nullable:  # the others, of which a pod has many, are made without a call to Python
+            cls.__post_init__ = _fill  # type: ignore[attr-defined]
+
+
+def _fill(made: Wire) -> None:
+    for name, empty in made.nullable.items():
+        if getattr(made, name) is None:
+            force_setattr(made, name, empty())
 
 
 class OwnerReference(Wire, frozen=True):
