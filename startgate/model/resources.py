@@ -16,6 +16,9 @@ Amounts: TypeAlias = Mapping[str, int]
 PODS: Final = "pods"
 """Each pod asks for one of these; a node offers as many as its kubelet takes."""
 
+RESIZE_PENDING: Final = "PodResizePending"
+"""The condition of a pod whose node hasn't given what a resize asks for (KEP-1287)."""
+
 FIRST: Final = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -181,7 +184,7 @@ def _supported(given: Amounts) -> dict[str, int]:
 
 def _infeasible(status: objects.PodStatus) -> bool:
     """Whether the node can never give what a resize asks for."""
-    pending = objects.condition(status.conditions, "PodResizePending")
+    pending = objects.condition(status.conditions, RESIZE_PENDING)
     return pending is not None and pending.reason == "Infeasible"
 
 

@@ -6,6 +6,8 @@ from weakref import ref
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from startgate.model import names, objects
 from startgate.model.pods import LONGEST_MESSAGE, Pod, pod_of
@@ -212,3 +214,41 @@ def test_preemption() -> None:
     assert held().preempts
     never = held(spec={"preemptionPolicy": "Never", "priorityClassName": "gentle"})
     assert (never.preempts, never.priority_class) == (False, "gentle")
+
+
+SPECS: list[dict[str, Any]] = [
+    {},
+    {"nodeName": "n1", "schedulingGates": None},
+    {"priority": 7},
+    {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+    {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]},
+    {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]},
+    {"volumes": [{"persistentVolumeClaim": {"claimName": "data"}}]},
+]
+MORE = {"cpu": "4", "memory": "1Gi"}
+STATUSES: list[dict[str, Any]] = [
+    {},
+    {"phase": "Running", "containerStatuses": [{"name": "c"}]},
+    {"containerStatuses": [{"name": "c", "allocatedResources": MORE, "resources": {"requests": MORE}}]},
+    {"containerStatuses": [{"name": "c"}], "conditions": [{"type": "PodScheduled", "status": "True"}]},
+    {
+        "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "1"}}],
+        "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+    },
+    {
+        "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "1"}}],
+        "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}],
+    },
+]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(SPECS), st.sampled_from(STATUSES), st.text("ab"))))
+def test_the_shape_is_that_of_the_pod_itself_whatever_came_before(
+    pods: list[tuple[int, dict[str, Any], dict[str, Any], str]],
+) -> None:
+    for index, spec, status, label in pods:
+        data = msgspec.json.decode(wire(index, spec, status))
+        data["metadata"]["labels"]["team"] = label
+        read = msgspec.convert(data, objects.Pod)
+        alone = shape_of(read.spec, read.status, namespace="eval", labels=read.metadata.labels)
+        assert pod_of(read).shape is alone
