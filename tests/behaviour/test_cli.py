@@ -14,6 +14,7 @@ import yaml
 from localcluster.deploy import kubectl
 from localcluster.nodes import GPU
 from startgate.model.gang import Phase
+from startgate.model.queue import QueueStatus
 from startgate.model.reasons import Code
 from tests.behaviour.asking import gang
 from tests.behaviour.kit import Field, eventually
@@ -185,9 +186,9 @@ async def test_why_and_queues_while_a_gang_gives_way_and_after(field: Field) -> 
     await field.runs("unlabelled", 2)
     await field.run("old", pods=4, cpu="100m", gpu=1, queue=theirs)
     await field.next_second()
-    await field.run("young", pods=4, cpu="100m", gpu=1, queue=theirs, terminates="20s")
-    over = await told_of(field, theirs, lambda found: found["share"] == 2.0)
-    assert (over["deserved"][GPU], over["allocated"][GPU], over["next"]) == ("4", "8", None)
+    await field.run("young", pods=4, cpu="100m", gpu=1, queue=theirs, terminates="1h")
+    over = await told_of(field, theirs, lambda status: status.share == "2.00")
+    assert (over["share"], over["deserved"][GPU], over["allocated"][GPU], over["next"]) == (2.0, "4", "8", None)
     await field.submit("claimant", pods=4, cpu="100m", gpu=1, queue=mine)
     await field.waits("claimant", Code.MAKING_ROOM)
     young, claimant = f"{field.namespace}/job-young", f"{field.namespace}/job-claimant"
@@ -199,7 +200,10 @@ async def test_why_and_queues_while_a_gang_gives_way_and_after(field: Field) -> 
         "what they free is held for it",
     ]
     assert re.search(rf"^Making room +{young}, from \S+ \(\d+s ago\) on, since it is within what its queue", out, re.M)
-    assert (await told_of(field, mine, lambda found: found["next"] == claimant))["share"] == 1.0
+    taking = await told_of(field, mine, lambda status: status.next == claimant)
+    assert (taking["share"], taking["next"]) == (1.0, claimant)
+    for pod in field.pods("young"):
+        await field.simulate(pod, terminates="1ms")
     await field.phase("claimant", Phase.RUNNING)
     await field.waits("young", Code.CLUSTER_IN_USE)
     code, out, err = await gang(field.cluster.kubeconfig, "why", "young", "-n", field.namespace)
@@ -215,20 +219,17 @@ async def test_why_and_queues_while_a_gang_gives_way_and_after(field: Field) -> 
     assert re.search(r"^Gave way +\S+ \(\d+s ago\), Reclaimed$", out, re.M)
     found = await as_json(field, "why", "claimant", "-n", field.namespace)
     assert (found["gang"]["claim"], found["gang"]["yielded"]) == (None, None)
-    after = await told_of(field, theirs, lambda found: found["next"] == young)
-    assert (after["share"], after["unlabelled"]["cpu"]) == (1.0, "2")
+    after = await told_of(field, theirs, lambda status: status.next == young)
+    assert (after["share"], after["next"], after["unlabelled"]["cpu"]) == (1.0, young, "2")
     code, out, err = await gang(field.cluster.kubeconfig, "queues")
     (row,) = [line.split() for line in out.splitlines() if line.startswith(f"{theirs} ")]
     assert (row[:5], row[-2:]) == ([theirs, "1", "1", "1.00", "cpu"], ["2", young])
 
 
-async def told_of(field: Field, queue: str, when: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """What the document of `queues` says of this one, once it says that."""
-
-    async def ask() -> dict[str, Any]:
-        return next(each for each in (await as_json(field, "queues"))["queues"] if each["name"] == queue)
-
-    return await eventually(ask, when, f"queue {queue} says so")
+async def told_of(field: Field, queue: str, when: Callable[[QueueStatus], bool]) -> dict[str, Any]:
+    """What the document of `queues` says of this one, once the Queue is so."""
+    await eventually(lambda: field.read_queue(queue), lambda it: when(it.status), f"queue {queue} is so")
+    return next(each for each in (await as_json(field, "queues"))["queues"] if each["name"] == queue)
 
 
 async def test_rights_are_those_of_view(field: Field) -> None:

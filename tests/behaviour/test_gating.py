@@ -230,8 +230,8 @@ async def test_asked_again_in_one_admission_it_changes_nothing_more(field: Field
     probe = job_of("probe")
 
     async def passes() -> Any:
-        answer = await kubectl_json(field, "create", probe, "--dry-run=server")
-        return answer["metadata"].get("annotations", {}).get("example.com/passes")
+        answer = await field.client.create(JOBS, probe, field.namespace, dry_run=True)
+        return answer.metadata.annotations.get("example.com/passes")
 
     await eventually(passes, bool, "the policy is in force")
     await field.submit("a", pods=1, queue=await stopped(field), deadline=60)
