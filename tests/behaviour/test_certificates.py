@@ -178,7 +178,9 @@ async def test_secret_and_bundles_are_of_the_programs_own_making(field: Field) -
     made = [
         entry["user"]["username"]
         for entry in map(json.loads, lines)
-        if entry["verb"] == "create" and entry.get("objectRef", {}).get("resource") == "secrets"
+        if entry["verb"] == "create"
+        and (it := entry.get("objectRef", {})).get("resource") == "secrets"
+        and it.get("namespace") == names.SYSTEM_NAMESPACE
     ]
     assert set(made) == {f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{names.WEBHOOK_ACCOUNT}"}
 
