@@ -142,7 +142,6 @@ class Program:
                 # What the image and the kubelet give to the container.
                 "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.defpath]),
                 "PYTHONUNBUFFERED": "1",
-                "PYTHONDONTWRITEBYTECODE": "1",
                 "KUBECONFIG": str(kubeconfig),
             },
             cwd=REPOSITORY,
