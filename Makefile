@@ -7,6 +7,9 @@ export KUBERNETES ?= 1.37
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONUNBUFFERED := 1
 
+# Two tests at a time, each process with a control plane of its own: most of them wait more than they work.
+TWO := --numprocesses=2 --dist=worksteal
+
 .PHONY: help demo test lint unit behaviour oracle bench generate lock clean
 help:
 	@echo "make demo        the main job on a real control plane, in a minute or so once built (KEEP=1 leaves it up)"
@@ -24,14 +27,14 @@ demo: .venv/ready
 # One run of pytest comes last, so that its closing line speaks for everything.
 test: lint
 	$(BIN)/python -m localcluster build
-	$(BIN)/pytest
+	$(BIN)/pytest $(TWO)
 
 unit: .venv/ready
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest $(TWO) tests/unit
 
 behaviour: .venv/ready
 	$(BIN)/python -m localcluster build
-	$(BIN)/pytest tests/behaviour
+	$(BIN)/pytest $(TWO) tests/behaviour
 
 N ?= 5000
 SEED ?= 1
