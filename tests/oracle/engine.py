@@ -23,12 +23,16 @@ from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code, reason
 from startgate.model.shape import Shape
 from startgate.model.storage import (
+    CSIDriver,
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    VolumeAttachment,
+    attachment_of,
     claim_of,
     class_of,
+    driver_of,
     drivers_of,
     volume_of,
 )
@@ -82,6 +86,10 @@ def _store(storage: Storage, stored: Mapping[str, Sequence[Json]]) -> None:
         storage.set_claim(claim_of(msgspec.convert(it, PersistentVolumeClaim)))
     for it in stored.get("CSINode", ()):
         storage.set_node_drivers(drivers_of(msgspec.convert(it, CSINode)))
+    for it in stored.get("CSIDriver", ()):
+        storage.set_driver(driver_of(msgspec.convert(it, CSIDriver)))
+    for it in stored.get("VolumeAttachment", ()):
+        storage.set_attachment(attachment_of(msgspec.convert(it, VolumeAttachment)))
 
 
 def _pod(it: Json) -> Pod:

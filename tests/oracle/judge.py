@@ -107,7 +107,7 @@ class Judge:
                 case, gang = case.cut(pods), gang[:pods]
             answer = ask(stored, gang)
             if answer.goes:
-                unbound = await self._plane.release(gang, answer.nodes if answer.tight else ())
+                unbound = await self._at_once(gang, answer, Random(case.name))
             else:
                 unbound = await self._in_orders(case, gang)
         finally:
@@ -118,6 +118,14 @@ class Judge:
         self._runs += 1
         self._named = case.renamed(f"x{self._runs}")
         return await self._plane.prepare(self._named)
+
+    async def _at_once(self, gang: list[Json], answer: Answer, rng: Random) -> list[str]:
+        """Lets the pods go as the controller does: all at once, so that any may be the first."""
+        order = list(range(len(gang)))
+        if rng.random() < 0.5:
+            rng.shuffle(order)
+        nodes = [answer.nodes[index] for index in order] if answer.tight else []
+        return await self._plane.release([gang[index] for index in order], nodes)
 
     async def _in_orders(self, case: Case, gang: list[Json]) -> list[str]:
         """Lets the pods go in several orders; nothing where all are bound in one of them."""

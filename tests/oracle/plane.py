@@ -47,10 +47,20 @@ PATHS: Final = {
     "PersistentVolume": "/api/v1/persistentvolumes",
     "PersistentVolumeClaim": f"/api/v1/namespaces/{HOME}/persistentvolumeclaims",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
     "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
     "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
 }
-FIRST: Final = ("RuntimeClass", "StorageClass", "PersistentVolumeClaim", "PersistentVolume", "CSINode")
+FIRST: Final = (
+    "RuntimeClass",
+    "StorageClass",
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    "CSIDriver",
+    "CSINode",
+    "VolumeAttachment",
+)
 """Made before the nodes, in this order; pods come last."""
 
 PROBE: Final = "startgate.dev/never"
@@ -314,10 +324,10 @@ def _gone(objects: Mapping[str, Json]) -> Callable[[], bool]:
 
 
 def _with_uid(it: Json, stored: Mapping[str, Sequence[Json]]) -> Json:
-    """A volume that names its claim names the very one that was made."""
-    ref = it["spec"].get("claimRef") if it["kind"] == "PersistentVolume" else None
-    if ref is None:
+    """A volume that is bound names the very claim that was made."""
+    if it["kind"] != "PersistentVolume" or it["status"]["phase"] != "Bound":
         return it
+    ref = it["spec"]["claimRef"]
     uids = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in stored["PersistentVolumeClaim"]}
     return {**it, "spec": {**it["spec"], "claimRef": {**ref, "uid": uids.get(ref["name"], "none")}}}
 

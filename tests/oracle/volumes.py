@@ -72,14 +72,13 @@ def _volume(draft: Draft, storage_class: str, mode: str, claim: str = "", size: 
         "status": {"phase": "Bound" if claim else "Available"},
     }
     if claim:
-        it["spec"]["claimRef"] = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "namespace": HOME,
-            "name": claim,
-        }
+        it["spec"]["claimRef"] = _reference(claim)
     draft.extra.append(it)
     return it
+
+
+def _reference(claim: str) -> Json:
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": HOME, "name": claim}
 
 
 def _bound(draft: Draft, mode: str = MANY) -> tuple[str, Json]:
@@ -131,9 +130,9 @@ def _drivers(draft: Draft, *, keys: Sequence[str] = (), most: Sequence[int] = ()
             it = {"metadata": {"name": name}, "spec": {"drivers": [driver]}}
             known[name] = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", **it}
             draft.extra.append(known[name])
-        if name in known:
+        if name in known and known[name]["spec"]["drivers"]:
             driver = known[name]["spec"]["drivers"][0]
-            driver["topologyKeys"] = [*driver["topologyKeys"], *keys]
+            driver["topologyKeys"] = list(dict.fromkeys((*driver["topologyKeys"], *keys)))
             if most and draft.often(0.9):
                 driver["allocatable"] = {"count": draft.pick(most)}
 
@@ -168,17 +167,35 @@ def first_use(draft: Draft) -> None:
 
 
 def local_volumes(draft: Draft) -> None:
-    """Volumes that are there, on a node each, and are bound when a pod comes."""
+    """Volumes that are there, on a node or in a zone each, and are bound when a pod comes."""
     storage_class = _class(draft, waits=True, provisioner="kubernetes.io/no-provisioner")
+    varied = draft.often(0.4)
     for _ in range(draft.rng.randint(0, 5)):
-        volume = _volume(draft, storage_class, "ReadWriteOnce", size=draft.pick(("1Gi", "1Gi", "2Gi", "500Mi")))
+        mode = draft.pick(("ReadWriteOnce", "ReadWriteOnce", MANY)) if varied else "ReadWriteOnce"
+        volume = _volume(draft, storage_class, mode, size=draft.pick(("1Gi", "1Gi", "2Gi", "500Mi")))
         name = draft.pick(draft.nodes)["metadata"]["name"]
-        volume["spec"]["nodeAffinity"] = _only(HOSTNAME, [name])
+        volume["spec"]["nodeAffinity"] = _somewhere(draft) if draft.often(0.2) else _only(HOSTNAME, [name])
+        if varied:
+            volume["metadata"]["labels"]["tier"] = draft.pick("ab")
+            volume["spec"]["volumeMode"] = draft.pick(("Filesystem", "Filesystem", "Block"))
     for pod in draft.some(draft.shapes):
+        spec = _claim_spec(storage_class, "ReadWriteOnce", draft.pick(("1Gi", "1Gi", "600Mi", "2Gi")))
+        if varied and draft.often(0.4):
+            spec["selector"] = {"matchLabels": {"tier": draft.pick("ab")}}
         if draft.often(0.3):
-            _use(pod, _claim(draft, storage_class, "ReadWriteOnce"))
+            claim = _claim(draft, storage_class, "ReadWriteOnce")
+            _keep(draft, claim)
+            _use(pod, claim)
         else:
-            _use_ephemeral(pod, _claim_spec(storage_class, "ReadWriteOnce"))
+            for _ in range(draft.pick((1, 1, 1, 2))):
+                _use_ephemeral(pod, spec)
+
+
+def _keep(draft: Draft, claim: str) -> None:
+    """Keeps one of the free volumes for this claim, at times."""
+    free = [it for it in draft.extra if it["kind"] == "PersistentVolume" and "claimRef" not in it["spec"]]
+    if free and draft.often(0.3):
+        draft.pick(free)["spec"]["claimRef"] = _reference(claim)
 
 
 def attach_limits(draft: Draft) -> None:
@@ -194,6 +211,45 @@ def attach_limits(draft: Draft) -> None:
     else:
         for pod in draft.some(draft.shapes):
             _use(pod, shared)
+
+
+def attachments(draft: Draft) -> None:
+    """Volumes that are attached to nodes, with or without a pod there that has them."""
+    attach_limits(draft)
+    for volume in [it for it in draft.extra if it["kind"] == "PersistentVolume"]:
+        if draft.often(0.6):
+            node = draft.pick(draft.nodes)["metadata"]["name"]
+            source = {"persistentVolumeName": volume["metadata"]["name"]}
+            draft.extra.append(
+                {
+                    "apiVersion": "storage.k8s.io/v1",
+                    "kind": "VolumeAttachment",
+                    "metadata": {"name": _name(draft, "VolumeAttachment")},
+                    "spec": {"attacher": DRIVER, "nodeName": node, "source": source},
+                }
+            )
+
+
+def missing_drivers(draft: Draft) -> None:
+    """Nodes without a driver that pods with its volumes can't do without."""
+    draft.extra.append(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSIDriver",
+            "metadata": {"name": DRIVER},
+            "spec": {"attachRequired": True, "preventPodSchedulingIfMissing": draft.often(0.8)},
+        }
+    )
+    known = {it["metadata"]["name"] for it in draft.extra if it["kind"] == "CSINode"}
+    for node in draft.nodes:
+        if node["metadata"]["name"] not in known and draft.often(0.5):
+            it = {"metadata": {"name": node["metadata"]["name"]}, "spec": {"drivers": []}}
+            draft.extra.append({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", **it})
+    _drivers(draft)
+    if draft.often(0.5):
+        first_use(draft)
+    else:
+        bound_volumes(draft)
 
 
 def one_pod_at_a_time(draft: Draft) -> None:
@@ -217,6 +273,8 @@ FEATURES: Final[Mapping[str, Callable[[Draft], None]]] = {
     "volumes on first use": first_use,
     "local volumes": local_volumes,
     "attach limits": attach_limits,
+    "volume attachments": attachments,
+    "required drivers": missing_drivers,
     "ReadWriteOncePod": one_pod_at_a_time,
     "claims not ready": unready_claims,
 }
