@@ -137,6 +137,14 @@ def test_one_and_the_same_pod_has_to_meet_all_terms() -> None:
     assert placed(shape, 99, *spots, there=(There(whole, "a"),)) == {"a": 9}
 
 
+def test_a_pod_that_has_part_of_the_labels_under_it_is_joined_by_nobody() -> None:
+    spots = (spot("a", zone="1", rack="1"), spot("b", zone="1"), spot("c"))
+    shape = pod(together=(near(ZONE), near(RACK)))
+    assert placed(shape, 5, *spots) == {"a": 5}
+    assert placed(shape, 5, *spots, there=(There(pod(), "c"),)) == {"a": 5}
+    assert placed(shape, 5, *spots, there=(There(pod(), "b"),)) == {}
+
+
 def test_zones_are_filled_evenly() -> None:
     shape = pod(spread=(Spread(ZONE, 1, OURS),))
     spots = (spot("a", zone="1"), spot("b", zone="2"), spot("c", 2, zone="3"), spot("d"))
@@ -174,6 +182,13 @@ def test_nodes_that_the_pod_cannot_go_to_are_domains_or_not_as_the_policies_say(
     }
     both = placed(pod(spread=(Spread(ZONE, 1, OURS, honors_taints=True),), tolerations=tolerant), 9, free, tainted)
     assert sorted(both.values()) == [4, 5]
+
+
+def test_pods_on_nodes_that_are_no_domains_are_not_counted() -> None:
+    tainted = Spot("t", {"zone": "1"}, (TAINT,), 9)
+    spots, there = (spot("a", zone="1"), spot("b", 2, zone="2"), tainted), (There(pod(), "t"), There(pod(), "t"))
+    assert placed(pod(spread=(Spread(ZONE, 1, OURS),)), 9, *spots, there=there) == {"a": 1, "b": 2}
+    assert placed(pod(spread=(Spread(ZONE, 1, OURS, honors_taints=True),)), 9, *spots, there=there) == {"a": 3, "b": 2}
 
 
 def test_a_spread_about_others_closes_their_zones_for_good() -> None:
