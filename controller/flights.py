@@ -54,21 +54,22 @@ class Flights:
         if state.flight or now < state.retry_at:
             return
         if go.kind in (ClaimKind.FOLLOW, ClaimKind.REPLACE):
-            self._under_way.start(state, Flight(state.phase, None), self._follow(state, go), chosen(facts.gated, go))
+            pods, flight = chosen(facts.gated, go), Flight(state.phase, None)
+            self._plan_nodes(flight, pods, go)
+            self._under_way.start(state, flight, self._follow(state, flight, go), pods)
         elif go.kind is ClaimKind.GATHER:
             assert state.admission is not None
-            admission = Admission(id=state.admission.id, at=rfc3339(now), slots=state.admission.slots)
-            self._release_flight(state, go, admission)
+            held = state.admission
+            self._release_flight(state, go, _admission(go, held.id, rfc3339(now), held.slots))
         elif facts.suspended_by:
-            admission = Admission(id=uuid.uuid4().hex, at=rfc3339(now), slots=go.count, gathering=True)
+            admission = _admission(go, uuid.uuid4().hex, rfc3339(now), go.count, gathering=True)
             why = reason(Code.GATHERING, have=facts.members, want=go.count)
             self._under_way.start(state, Flight(Phase.GATHERING, why, admission), self._resume(state, go))
         else:
-            joined = state.admission.slots if state.admission else 0
-            admission = Admission(id=uuid.uuid4().hex, at=rfc3339(now), slots=joined + go.count)
-            if joined and state.admission:
-                admission = Admission(id=state.admission.id, at=state.admission.at, slots=joined + go.count)
-            self._release_flight(state, go, admission)
+            joins = state.admission
+            slots = go.count + (joins.slots if joins else 0)
+            key, at = (joins.id, joins.at) if joins else (uuid.uuid4().hex, rfc3339(now))
+            self._release_flight(state, go, _admission(go, key, at, slots))
 
     def act(self, state: State) -> None:
         """Does the one thing that the lifecycle asks for, if it isn't under way."""
@@ -120,10 +121,14 @@ class Flights:
                 reason(Code.RESERVING, nodes=len({n for p in go.placements for n, _ in p.nodes})),
             )
         flight = Flight(phase, why, None if go.tight else admission)
+        self._plan_nodes(flight, pods, go)
+        self._under_way.start(state, flight, self._release(state, flight, go, admission, pods), pods)
+
+    def _plan_nodes(self, flight: Flight, pods: tuple[Pod, ...], go: Go) -> None:
+        """Where room has to be reserved, it counts as taken from now on."""
         flight.nodes = dict(assigned(pods, go)) if go.tight else {}
         for pod in pods if go.tight else ():
             self._cache.reserve(pod, flight.nodes[pod.uid])
-        self._under_way.start(state, flight, self._release(state, flight, go, admission, pods), pods)
 
     async def _release(self, state: State, flight: Flight, go: Go, admission: Admission, pods: tuple[Pod, ...]) -> None:
         if go.tight:
@@ -143,26 +148,28 @@ class Flights:
         if not alone:
             await self._record(state)
             state.cut = None
-        await self._lift(state, pods)
+        await self._lift(state, pods, go)
         if alone:
             state.unrecorded = admission
         self._under_way.settle(intent, DONE)
 
-    async def _follow(self, state: State, go: Go) -> None:
+    async def _follow(self, state: State, flight: Flight, go: Go) -> None:
         """Pods that take slots which their gang was admitted for; nothing new is decided, so nothing is recorded."""
         assert state.admission is not None
-        pods = tuple(state.flight.pods.values()) if state.flight else ()
         intent = self._intent(state, Decision.RELEASE, f"{state.admission.id}-{uuid.uuid4().hex[:8]}", go)
-        await self._lift(state, pods)
+        if go.tight and not await self._reserve(state, flight):
+            self._under_way.settle(intent, "failed: the room was taken before it could be reserved")
+            return
+        await self._lift(state, tuple(flight.pods.values()), go)
         self._under_way.settle(intent, DONE)
 
-    async def _lift(self, state: State, pods: tuple[Pod, ...]) -> None:
+    async def _lift(self, state: State, pods: tuple[Pod, ...], go: Go) -> None:
         """Lowest completion index first, many at a time. A refusal is said in the Gang and raised."""
-        await all_of(self._lift_one(state, pod) for pod in pods)
+        await all_of(self._lift_one(state, pod, go) for pod in pods)
 
-    async def _lift_one(self, state: State, pod: Pod) -> None:
+    async def _lift_one(self, state: State, pod: Pod, go: Go) -> None:
         try:
-            await self._writes.lift_gate(pod)
+            await self._writes.lift_gate(pod, go.node_selector)
         except KubeError as error:
             state.refused = reason(Code.RELEASE_REFUSED, pod=pod.name, error=str(error))
             raise
@@ -266,5 +273,11 @@ class Flights:
 def _still_so(state: State, queue: str, admission: Admission) -> bool:
     """Whether the gang is the one that was decided on: while it reserves, its owner may still change it."""
     facts = state.facts
-    whole = state.admission is not None or facts.minimum <= admission.slots
-    return whole and facts.queue == queue and not facts.hold and not facts.suspended_by
+    joins = state.admission is not None
+    same = joins or (facts.minimum <= admission.slots and {facts.topology} - {""} == set(admission.node_selector))
+    return same and facts.queue == queue and not facts.hold and not facts.suspended_by
+
+
+def _admission(go: Go, key: str, at: str, slots: int, *, gathering: bool = False) -> Admission:
+    """The record of this decision; its pods stay where it puts them."""
+    return Admission(id=key, at=at, slots=slots, gathering=gathering, node_selector=dict(go.node_selector))

@@ -240,7 +240,10 @@ class Gangs:
         state.standing = _stand(facts, admission, state.lost_at, _pause(state, now), now)
         if state.standing.do is Do.ADOPT and not state.flight:
             slots = max(facts.minimum, facts.past)
-            state.unrecorded = Admission(id=f"found-{facts.owner_uid}", at=rfc3339(now), slots=slots)
+            found = roster.found_in(facts, self._cache.cluster)
+            state.unrecorded = Admission(
+                id=f"found-{facts.owner_uid}", at=rfc3339(now), slots=slots, node_selector=found
+            )
             state.standing = _stand(facts, state.admission, state.lost_at, None, now)
         self._mark_loss(state, now)
         if state.refused and now >= state.retry_at and state.standing.do is Do.NOTHING and not facts.gated:
@@ -274,6 +277,7 @@ class Gangs:
             rests=now < state.retry_at,
             spared=now < state.spared_until,
             victims=state.victims,
+            near=roster.near(state.facts, self._cache.cluster),
         )
 
     def _not_admitted(self, facts: Facts) -> Reason | None:

@@ -171,7 +171,12 @@ def grant_of(admission: Admission | None) -> Grant | None:
     """The admission as the lifecycle reads it."""
     if admission is None:
         return None
-    return Grant(slots=admission.slots, at=moment(admission.at), gathering=admission.gathering)
+    return Grant(
+        slots=admission.slots,
+        at=moment(admission.at),
+        gathering=admission.gathering,
+        node_selector=admission.node_selector,
+    )
 
 
 def moment(text: str) -> float:

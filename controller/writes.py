@@ -65,16 +65,16 @@ class Writes:
                 await asyncio.sleep(0.1 * 2**attempt if after is None else min(after, SECONDS))
         raise AssertionError("no attempt was made")
 
-    async def lift_gate(self, pod: Pod) -> bool:
-        """Takes our gate off this very pod, and nothing else; False if the pod is gone.
+    async def lift_gate(self, pod: Pod, node_selector: Mapping[str, str]) -> bool:
+        """Takes our gate off this very pod, and keeps it to the nodes with these labels; False if the pod is gone.
 
-        A strategic merge patch by uid: never conflicts with other writers, and lifting twice is the same as once.
+        A strategic merge patch by uid: never conflicts with other writers, and lifting twice is the same as once. The
+        node selector of a pod that has a gate may be added to (KEP-3838), by the patch that lifts the gate too.
         """
-        patch = {
-            "metadata": {"uid": pod.uid},
-            "spec": {"schedulingGates": [{"name": names.GATE, "$patch": "delete"}]},
-        }
-        return await self._patch_pod(pod, patch)
+        spec: dict[str, Any] = {"schedulingGates": [{"name": names.GATE, "$patch": "delete"}]}
+        if more := {key: value for key, value in node_selector.items() if (key, value) not in pod.shape.node_selector}:
+            spec["nodeSelector"] = more
+        return await self._patch_pod(pod, {"metadata": {"uid": pod.uid}, "spec": spec})
 
     async def nominate(self, pod: Pod, node: str | None) -> bool:
         """Keeps room for the pod on this node, or with None gives it up; False if the pod is gone.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from startgate.audit.record import Decision
-from startgate.model import duration, names, reasons
+from startgate.model import duration, labels, names, reasons
 from startgate.model.gang import Phase
 from webhook.objects import Job, PodSpec, Template
 from webhook.review import NOTHING_OF_OURS, Operation, Refusal, Verdict, pointer, put, refuse
@@ -19,7 +19,8 @@ from webhook.submission import Facts, check_labels, check_queue, warnings
 PASSED: Final = (Phase.RELEASING, Phase.RUNNING)
 DEADLINE_PARKED: Final = str(reasons.Code.DEADLINE_PARKED)
 OURS: Final = (names.QUEUE, names.MIN_AVAILABLE, names.KUEUE_QUEUE)
-TUNING: Final = (names.START_TIMEOUT, names.HOLD)
+KEYS: Final = (names.TOPOLOGY, names.PREFER_TOPOLOGY)
+TUNING: Final = (names.START_TIMEOUT, names.HOLD, *KEYS)
 LABELS: Final = pointer("spec", "template", "metadata", "labels")
 GATES: Final = pointer("spec", "template", "spec", "schedulingGates")
 ANNOTATIONS: Final = pointer("metadata", "annotations")
@@ -231,7 +232,20 @@ def _check_tuning(job: Job, which: tuple[str, ...]) -> Verdict | None:
             code=422,
             queue=job.queue,
         )
-    return None
+    return next((found for key in KEYS if key in which and (found := _check_key(job, key))), None)
+
+
+def _check_key(job: Job, annotation: str) -> Verdict | None:
+    text = job.annotations.get(annotation)
+    if text is None or not (problem := labels.key_problem(text)):
+        return None
+    return refuse(
+        Refusal.ANNOTATION_INVALID,
+        f"the annotation {annotation} is {text[:80]!r}, and has to be the key of a label of nodes, as "
+        f"topology.kubernetes.io/zone: {problem}",
+        code=422,
+        queue=job.queue,
+    )
 
 
 def _check_node(job: Job) -> Verdict | None:

@@ -14,7 +14,8 @@ from startgate.engine.draft import Drafts, Trial, count_of, plain, some
 from startgate.engine.explain import Verdict
 from startgate.engine.ground import Ground, negative
 from startgate.engine.observe import amounts_of
-from startgate.engine.world import Batch, Claim, ClaimKind, Placement, Waiting
+from startgate.engine.within import anywhere, within_of
+from startgate.engine.world import Batch, Claim, ClaimKind, Placement, Waiting, Within
 from startgate.model.resources import Amounts, add, subtract
 from startgate.model.shape import Shape
 
@@ -41,13 +42,14 @@ class Admitted:
         `claimants`: those for whom others were told to give way.
         """
         in_turn = sorted(claims, key=lambda each: (-each.priority, each.since, each.gang, each.kind.value))
-        released: dict[Shape, int] = {}
+        released: dict[tuple[Shape, Within | None], int] = {}
         for claim in in_turn:
             if claim.kind is ClaimKind.BIND:
                 for batch in claim.batches:
-                    released[batch.shape] = released.get(batch.shape, 0) + batch.count
-        for shape, count in released.items():
-            placed = count_of(self._ground.place_some(shape, count))
+                    alike = batch.shape, batch.within
+                    released[alike] = released.get(alike, 0) + batch.count
+        for (shape, within), count in released.items():
+            placed = count_of(self._ground.place_some(Batch(shape, count, within)))
             if placed < count:
                 self.adrift.append(Batch(shape, count - placed))
         in_turn = [claim for claim in in_turn if claim.kind is not ClaimKind.BIND]
@@ -74,10 +76,10 @@ class Admitted:
         return placements
 
     def _some(self, batches: tuple[Batch, ...]) -> list[Placement]:
-        placed = [self._ground.place_some(batch.shape, batch.count) for batch in batches]
+        placed = [self._ground.place_some(batch) for batch in batches]
         if sum(map(count_of, placed)) < sum(batch.count for batch in batches) and self._spare_nothing():
             self._ground.free_up(placed)
-            placed = [self._ground.place_some(batch.shape, batch.count) for batch in batches]
+            placed = [self._ground.place_some(batch) for batch in batches]
         return placed
 
     def _replace(self, claim: Claim) -> None:
@@ -86,9 +88,9 @@ class Admitted:
         placements = self._drafts.extras(claim.queue, batches)
         if not placements and self._spare_nothing():
             placements = self._drafts.extras(claim.queue, batches)
-        if not self._drafts.add(claim.gang, claim.kind, placements, asks):
+        if not self._drafts.add(claim.gang, claim.kind, placements, asks, within_of(batches)):
             self._drafts.stays.append(
-                (claim.gang, tuple(Trial(claim.queue, (Batch(each.shape, 1),)) for each in batches[:1]))
+                (claim.gang, tuple(Trial(claim.queue, (Batch(each.shape, 1, each.within),)) for each in batches[:1]))
             )
 
     def _place(self, claim: Claim) -> None:
@@ -99,13 +101,16 @@ class Admitted:
             verdict = self._above_a_ceiling(claim, batches)
             placements = self._whole(batches) if verdict is None else None
             if placements is None:
+                batches = anywhere(batches)  # none of its pods is in the domain that was chosen for it
+                placements = self._whole(batches) if verdict is None else None
+            if placements is None:
                 self._drafts.stays.append((claim.gang, verdict or explain.no_room(ground.now.room, batches)))
             else:
-                gone = self._drafts.add(claim.gang, claim.kind, placements, {"asks": plain(asks)})
+                gone = self._drafts.add(claim.gang, claim.kind, placements, {"asks": plain(asks)}, within_of(batches))
         else:
             placed = self._some(batches)
             if claim.kind is ClaimKind.FOLLOW:
-                gone = self._drafts.add(claim.gang, claim.kind, placed, {"asks": plain(asks)})
+                gone = self._drafts.add(claim.gang, claim.kind, placed, {"asks": plain(asks)}, within_of(batches))
                 if not gone:
                     self._drafts.stays.append((claim.gang, explain.no_room(ground.now.room, batches)))
         self.reserved[claim.queue] = add(self.reserved.get(claim.queue, {}), subtract(asks, amounts_of(gone)))

@@ -26,6 +26,7 @@ from startgate.engine.patience import Patience
 from startgate.engine.reclaim import Reclaim
 from startgate.engine.verdicts import Verdicts
 from startgate.engine.victims import Victims
+from startgate.engine.within import joining, within_of
 from startgate.engine.world import Batch, Evict, Plan, QueueView, Stay, Waiting, World
 from startgate.model.reasons import Code, reason
 from startgate.model.resources import PODS, Amounts, add, subtract
@@ -196,15 +197,15 @@ class _Decision:
         """Lets the minimum go, whole; what comes with it has its turn later."""
         if self.ground.now.books.refusal(gang.queue, asks) is not None:
             return False
-        fits = [self.ground.now.room.fits(batch.shape) for batch in minimum]
+        fits = [self.ground.now.room.fits(batch.shape, within=batch.within) for batch in minimum]
         placements = self.ground.place(minimum)
         if placements is None:
             return False
         numbers = self.drafts.numbers(gang.queue, asks, fits)
         self.ground.take(gang.queue, asks)
-        self.drafts.add(gang.gang, None, placements, numbers)
+        self.drafts.add(gang.gang, None, placements, numbers, within_of(minimum))
         self.turns.moved(gang.queue)
-        self.started[gang.gang] = gang
+        self.started[gang.gang] = joining(self.world.cluster, gang, placements)
         if not gang.victims and self.cancelled[gang.gang] < CANCELS:
             self.victims.start(gang, placements)
         return True
@@ -273,8 +274,8 @@ class _Decision:
                 turns.moved(gang.queue)
         for gang in self.joining:
             if not joined[gang.gang] and not some(gang.minimum):
-                kinds = dict.fromkeys(batch.shape for batch in gang.extra)
-                self.drafts.stays.append((gang.gang, tuple(Trial(gang.queue, (Batch(each, 1),)) for each in kinds)))
+                kinds = {batch.shape: Batch(batch.shape, 1, batch.within) for batch in gang.extra}
+                self.drafts.stays.append((gang.gang, tuple(Trial(gang.queue, (each,)) for each in kinds.values())))
 
     def _join(self, gang: Waiting, came: "Counter[Shape]", *, bounded: bool) -> None:
         """Lets come along what fits, beside those that do already, and counts it."""
@@ -285,9 +286,10 @@ class _Decision:
             return
         passes = self.patience.may_pass(gang, wanted[0].shape.amounts)
         held = self.patience.lift() if passes else None
-        fits = [self.ground.now.room.fits(batch.shape) for batch in wanted]
+        fits = [self.ground.now.room.fits(batch.shape, within=batch.within) for batch in wanted]
         numbers = self.drafts.numbers(gang.queue, amounts_of(wanted), fits)
-        batches = self.drafts.add(gang.gang, None, self.drafts.extras(gang.queue, wanted), numbers)
+        placed = self.drafts.extras(gang.queue, wanted)
+        batches = self.drafts.add(gang.gang, None, placed, numbers, within_of(wanted))
         if held is not None:
             (self.patience.keep_again if batches else self.patience.put_back)(held)
         for batch in batches:
@@ -338,7 +340,7 @@ def _without(batches: Iterable[Batch], gone: Mapping[Shape, int]) -> tuple[Batch
     for batch in batches:
         skipped = min(skip.get(batch.shape, 0), batch.count)
         skip[batch.shape] = skip.get(batch.shape, 0) - skipped
-        left.append(Batch(batch.shape, batch.count - skipped))
+        left.append(Batch(batch.shape, batch.count - skipped, batch.within))
     return some(left)
 
 
@@ -351,7 +353,7 @@ def _affordable(seat: Seat, batches: Iterable[Batch]) -> tuple[Batch, ...]:
             (left.get(each, 0) // asked for each, asked in batch.shape.request if asked > 0), default=batch.count
         )
         count = max(0, min(batch.count, times))
-        fits.append(Batch(batch.shape, count))
+        fits.append(Batch(batch.shape, count, batch.within))
         for each, asked in batch.shape.request:
             left[each] = left.get(each, 0) - asked * count
     return some(fits)

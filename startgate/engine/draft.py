@@ -11,7 +11,8 @@ import msgspec
 from startgate.engine.explain import Verdict
 from startgate.engine.ground import Ground
 from startgate.engine.observe import amounts_of
-from startgate.engine.world import Batch, ClaimKind, Go, Placement
+from startgate.engine.within import settled
+from startgate.engine.world import Batch, ClaimKind, Go, Placement, Within
 from startgate.model.resources import Amounts
 from startgate.model.shape import Shape
 
@@ -31,6 +32,10 @@ class Draft(msgspec.Struct, eq=False):
     placements: tuple[Placement, ...]
     batches: tuple[Batch, ...]
     numbers: dict[str, str]
+    within: Within | None
+    """With the domain in which its pods have their places."""
+    follows: bool
+    """Whether its pods are to go near others that are there."""
 
 
 class Drafts:
@@ -44,7 +49,12 @@ class Drafts:
         """With the answer, or with all that was tried and will have to be explained."""
 
     def add(
-        self, gang: str, kind: ClaimKind | None, placements: Iterable[Placement], numbers: dict[str, str]
+        self,
+        gang: str,
+        kind: ClaimKind | None,
+        placements: Iterable[Placement],
+        numbers: dict[str, str],
+        within: Within | None,
     ) -> tuple[Batch, ...]:
         """Notes who goes; nothing where nobody does."""
         placed = tuple(placement for placement in placements if placement.nodes)
@@ -54,7 +64,10 @@ class Drafts:
             before.placements += placed
             before.batches += batches
         elif batches:
-            draft = Draft(gang, kind, placed, batches, numbers)
+            follows = within is not None and within.near is not None
+            if within is not None:
+                within = settled(self._ground.now.room.cluster, within, placed)
+            draft = Draft(gang, kind, placed, batches, numbers, within, follows)
             self._drafts.append(draft)
             if kind is None:
                 self._joining[gang] = draft
@@ -73,7 +86,7 @@ class Drafts:
         placements = []
         for batch in batches:
             most = self._ground.now.books.times(queue, batch.shape.amounts, batch.count)
-            placement = self._ground.place_some(batch.shape, most)
+            placement = self._ground.place_some(Batch(batch.shape, most, batch.within))
             if placement.nodes:
                 self._ground.take(queue, amounts_of(batches_of((placement,))))
                 placements.append(placement)
@@ -107,8 +120,9 @@ class Drafts:
                 kind=draft.kind,
                 placements=draft.placements,
                 count=sum(batch.count for batch in draft.batches),
-                tight=draft.kind not in one_by_one and slack.is_tight(draft.batches, draft.placements),
+                tight=slack.is_tight(draft, one_by_one=draft.kind in one_by_one),
                 numbers=draft.numbers,
+                node_selector=_selector(draft.within),
             )
             for draft in self._drafts
         )
@@ -123,27 +137,40 @@ class _Slack:
 
     def __init__(self, ground: Ground, rivals: Iterable[Batch]) -> None:
         self._room = ground.now.room
-        self._left: dict[Shape, int] = {}
+        self._left: dict[tuple[Shape, Within | None], int] = {}
         self._rivals: dict[tuple[tuple[str, int], ...], int] = {}
         for rival in rivals:
             request = rival.shape.request
             self._rivals[request] = self._rivals.get(request, 0) + rival.count
 
-    def is_tight(self, batches: tuple[Batch, ...], placements: Iterable[Placement]) -> bool:
-        """A gang of one pod never is: there is nothing to split, it is bound or it stays pending."""
-        count = sum(batch.count for batch in batches)
-        if count < 2 or any(_crowds_out(placement) for placement in placements):
+    def is_tight(self, draft: Draft, *, one_by_one: bool) -> bool:
+        """Pods that go one by one, a gang of one pod among them, never are: there is nothing to split, each is bound or
+        it stays pending. Where they should be in one domain, nothing else tells kube-scheduler in which."""
+        count = sum(batch.count for batch in draft.batches)
+        if any(_crowds_out(placement) for placement in draft.placements):
+            return False
+        if draft.within is not None and draft.within.prefer and (count > 1 or draft.follows):
+            return True
+        if one_by_one or count < 2:
             return False
         # Where other pods have a say, the first one's place decides where the others can go.
-        return any(self._room.concern(batch.shape) or self._left_for(batch.shape) < count for batch in batches)
+        return any(
+            self._room.concern(batch.shape) or self._left_for(batch.shape, draft.within) < count
+            for batch in draft.batches
+        )
 
-    def _left_for(self, shape: Shape) -> int:
-        kind = self._room.kind(shape)
+    def _left_for(self, shape: Shape, within: Within | None) -> int:
+        kind = self._room.kind(shape), within
         left = self._left.get(kind)
         if left is None:
             taken = sum(_displaced(shape, request) * count for request, count in self._rivals.items())
-            left = self._left[kind] = self._room.fits(shape) - taken
+            left = self._left[kind] = self._room.fits(shape, within=within) - taken
         return left
+
+
+def _selector(within: Within | None) -> dict[str, str]:
+    """What keeps pods in their domain."""
+    return {within.key: within.value} if within is not None and within.key and within.value is not None else {}
 
 
 def _crowds_out(placement: Placement) -> bool:

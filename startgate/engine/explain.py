@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from startgate.engine import nodomain
 from startgate.engine.cluster import Cluster
 from startgate.engine.filters import demand, obstacle, words
 from startgate.engine.fit import Room, by_shape
@@ -29,7 +30,7 @@ GROUPS: Final = 6
 """So many kinds of nodes, or of queues, are named in a sentence; the rest are counted."""
 
 
-HOPELESS: Final = frozenset({Code.NEVER_WITHIN_QUOTA, Code.NO_NODE_MATCHES, Code.NEVER_FITS})
+HOPELESS: Final = frozenset({Code.NEVER_WITHIN_QUOTA, Code.NO_NODE_MATCHES, Code.NEVER_FITS, Code.NEVER_IN_DOMAIN})
 """Nothing that ends will change these: somebody has to change something."""
 
 
@@ -62,7 +63,7 @@ def refused(books: Books, room: Room, queue: str, batches: Sequence[Batch]) -> V
     if now.level is not books.root:
         return _capability(books, queue, now, asks)
     # What could not go with every node empty doesn't wait for anybody to end.
-    return _never_fits(room, by_shape(batches)) or _cluster(books, queue, now, asks)
+    return _never(room, batches) or _cluster(books, queue, now, asks)
 
 
 def held(asks: Amounts, gang: str, why: str) -> Verdict:
@@ -80,9 +81,11 @@ def making_room(victims: Iterable[str], pods: int) -> Verdict:
 def no_room(room: Room, batches: Sequence[Batch]) -> Verdict:
     """Why these pods, which have quota, have no nodes."""
     counts = by_shape(batches)
-    never = _never_fits(room, counts)
+    never = _never(room, batches)
     if never is not None:
         return never
+    if scattered := nodomain.too_few_in_one(room, batches):
+        return Verdict(*scattered)
     for shape, count in counts.items():
         if room.fits(shape) < count:
             return _too_few(room, shape, count, _pods(count, sum(counts.values())))
@@ -154,6 +157,14 @@ def _keepers(books: Books, level: Level, queue: str, resources: Iterable[str]) -
     if not part:
         return ""
     return f"{show(part)} kept for the guarantee of {_list(books.keepers(queue, level, part))}"
+
+
+def _never(room: Room, batches: Sequence[Batch]) -> Verdict | None:
+    """What could not go with every node empty."""
+    found = _never_fits(room, by_shape(batches))
+    if found is None and (apart := nodomain.never_in_one(room, batches)):
+        return Verdict(apart)
+    return found
 
 
 def _never_fits(room: Room, counts: Mapping[Shape, int]) -> Verdict | None:

@@ -21,7 +21,7 @@ from startgate.engine.nodes import Ints
 from startgate.engine.stock import NOWHERE, Stock
 from startgate.engine.surroundings import Surroundings
 from startgate.engine.vacancy import Vacancy
-from startgate.engine.within import Need, Region, homes, in_few, parts, regions, soonest, within_of
+from startgate.engine.within import Best, Need, Region, best, homes, in_few, parts, regions, soonest, within_of
 from startgate.engine.world import Batch, Placement, Within
 from startgate.model.shape import Shape, narrowed
 
@@ -81,20 +81,48 @@ class Room(Vacancy):
             return self._sum(stock.fits, within, stock.total)
         if within is None or not within.key:
             return self._around.most(shape, up_to, stock.fits)
-        return self._fits_in_best(shape, up_to, within)
+        return self._best_for(shape, up_to, within).pods
 
     def concern(self, shape: Shape) -> bool:
         """Whether such a pod's place depends on more than what the nodes have free."""
         return self._around.concern(shape)
 
-    def _fits_in_best(self, shape: Shape, up_to: int, within: Within) -> int:
-        """The same for the best of the domains, where other pods have a say; of many, those that promise most."""
-        found = 0
+    def best_domain(self, batches: Sequence[Batch]) -> Best:
+        """The domain with room for the most of these pods, which have to be in one; of several kinds a few domains are
+        looked at, those that promise most, and there may be room for more than is said."""
+        counts, within = by_shape(batches), within_of(batches)
+        assert within is not None
+        if len(counts) == 1:
+            return next(self._best_for(shape, count, within) for shape, count in counts.items())
+        bound = sum(np.minimum(self._stock(shape).fits, count) for shape, count in counts.items())
+        found = Best(0, within.value, best(self.cluster, within, np.asarray(bound)).domains)
+        for _, region in islice(parts(self.cluster, within, np.asarray(bound)), ORDERS):
+            there = Within(key=within.key, value=region.selector[within.key])
+            pods = self.fits_together([Batch(shape, count, there) for shape, count in counts.items()])
+            if pods > found.pods:
+                found = Best(pods, there.value, found.domains)
+        return found
+
+    def fits_together(self, batches: Iterable[Batch]) -> int:
+        """How many of these pods can be placed, one kind after the other; of several kinds there may be room for more.
+        Those that are to be in one domain have to say in which."""
+        placed = [self.place_some(batch.shape, batch.count, batch.within) for batch in batches]
+        self.free_up(placed)
+        return sum(count for placement in placed for _, count in placement.nodes)
+
+    def _best_for(self, shape: Shape, up_to: int, within: Within) -> Best:
+        """The domain in which the most of these pods fit; where other pods have a say, of those that promise most."""
         fits = self._stock(shape).fits
+        found = best(self.cluster, within, fits)
+        if not self._around.concern(shape):
+            return found
+        found = Best(0, within.value, found.domains)
         for bound, region in islice(parts(self.cluster, within, fits), TRIES):
-            if found >= min(bound, up_to):
+            if found.pods >= min(bound, up_to):
                 break
-            found = max(found, self._around.most(_there(shape, region), up_to, fits * region.inside))
+            pods = self._around.most(_there(shape, region), up_to, fits * region.inside)
+            if pods > found.pods:
+                found = Best(pods, region.selector[within.key], found.domains)
         return found
 
     def place(self, batches: Sequence[Batch]) -> tuple[Placement, ...] | None:
@@ -139,7 +167,29 @@ class Room(Vacancy):
                     self._add(other, slots, pods)
                 return None
             taken[shape] = found
+        if len(taken) > 1 and not all(self._stands(shape, taken, region) for shape in taken):
+            for shape, (slots, pods) in taken.items():
+                self._add(shape, slots, pods)
+            return None
         return taken
+
+    def _stands(self, shape: Shape, taken: dict[Shape, tuple[Ints, Ints]], region: Region | None) -> bool:
+        """Whether these pods could be bound where they are after all others of their gang, too: kube-scheduler may take
+        them in any order, and a spread isn't symmetric: others can be in its way without its being in theirs."""
+        others = [other for other in taken if other is not shape and other.namespace == shape.namespace]
+        if not any(
+            spread.selector is not None and spread.selector.matches(other.label_map)
+            for spread in shape.spread
+            for other in others
+        ):
+            return True
+        slots, counts = taken[shape]
+        caps, want = np.zeros(self._free.shape[1], dtype=np.int64), int(counts.sum())
+        np.add.at(caps, slots, counts)
+        self._around.add(shape, slots, -counts)
+        found = self._around.arrange(_there(shape, region), want, caps, self.cluster.ranks())
+        self._around.add(shape, slots, counts)
+        return found.total == want
 
     def place_some(self, shape: Shape, most: int, within: Within | None = None) -> Placement:
         """Takes room for as many of these pods as fit, at most so many; its nodes are empty where none fits."""

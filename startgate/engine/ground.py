@@ -19,7 +19,6 @@ from startgate.engine.quota import Books
 from startgate.engine.tree import ROOT
 from startgate.engine.world import Batch, ClaimKind, Holder, Placement, World
 from startgate.model.resources import Amounts, add, subtract
-from startgate.model.shape import Shape
 
 UNPAID = frozenset({ClaimKind.BIND, ClaimKind.REPLACE})
 """Claims that nothing is held for: their pods are charged already, or somebody who leaves still pays for the slot."""
@@ -173,9 +172,9 @@ class Ground:
             self._mirror(self.now, placements)
         return placements
 
-    def place_some(self, shape: Shape, most: int) -> Placement:
+    def place_some(self, batch: Batch) -> Placement:
         """Room for as many of these pods as fit now."""
-        placement = self.now.room.place_some(shape, most)
+        placement = self.now.room.place_some(batch.shape, batch.count, batch.within)
         self._mirror(self.now, (placement,))
         return placement
 

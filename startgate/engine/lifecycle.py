@@ -6,6 +6,7 @@ controller does that one thing, sees what came of it, and asks again; so a crash
 be asked about (promise 6).
 """
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
@@ -55,6 +56,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Epoch seconds."""
     gathering: bool = False
+    node_selector: Mapping[str, str] = {}
+    """What its pods' node selectors get: the domain in which they are to be."""
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):

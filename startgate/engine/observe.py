@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from startgate.engine.world import NEVER, Batch
+from startgate.engine.world import NEVER, Batch, Within
 from startgate.model import names
 from startgate.model.duration import DurationError, parse_seconds
 from startgate.model.objects import Job, ObjectMeta, PodTemplateSpec, PriorityClass, condition, timestamp
@@ -67,6 +67,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     started: float = 0.0
     """Epoch seconds of the owner's start, from which `lasts` counts; 0 while it hasn't started."""
     start_timeout: float = names.DEFAULT_START_TIMEOUT
+    topology: str = ""
+    """The node label of which its pods must have one value, once it starts."""
+    prefer_topology: str = ""
+    """The one of which they should have one value."""
     template: Shape | None = None
     gated: tuple[Pod, ...] = ()
     """Behind our gate, lowest completion index first."""
@@ -108,14 +112,14 @@ def amounts_of(what: Iterable[Batch]) -> Amounts:
     return add(*(scale(batch.shape.amounts, batch.count) for batch in what))
 
 
-def batches(pods: Iterable[Pod]) -> tuple[Batch, ...]:
+def batches(pods: Iterable[Pod], within: Within | None = None) -> tuple[Batch, ...]:
     """Runs of equal shape, in the order of the pods."""
     made: list[Batch] = []
     for pod in pods:
         if made and made[-1].shape is pod.shape:
-            made[-1] = Batch(pod.shape, made[-1].count + 1)
+            made[-1] = Batch(pod.shape, made[-1].count + 1, within)
         else:
-            made.append(Batch(pod.shape, 1))
+            made.append(Batch(pod.shape, 1, within))
     return tuple(made)
 
 
@@ -157,6 +161,8 @@ def observe_job(job: Job, pods: Iterable[Pod], template: Shape, *, preempts: boo
         lasts=NEVER if deadline is None else float(deadline),
         started=timestamp(job.status.start_time) if job.status.start_time and not suspended else 0.0,
         start_timeout=_start_timeout(meta),
+        topology=meta.annotations.get(names.TOPOLOGY, ""),
+        prefer_topology=meta.annotations.get(names.PREFER_TOPOLOGY, ""),
         template=template,
         gated=members.gated,
         pending=members.pending,

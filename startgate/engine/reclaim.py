@@ -18,6 +18,7 @@ from startgate.engine.fair import Seat, Share
 from startgate.engine.fit import by_shape
 from startgate.engine.ground import Ground, Hold, Unit
 from startgate.engine.victims import Victims
+from startgate.engine.within import within_of
 from startgate.engine.world import Evict, Rule, Waiting
 from startgate.model.quantity import format_amount
 from startgate.model.reasons import Code, Reason, reason
@@ -65,8 +66,9 @@ class Reclaim:
 
         With `fresh`, room now, from those alone who would start in this decision.
         """
-        ways, room = list(self._ways(gang, asks)), self._ground.ahead.room
-        if not ways or any(room.fits_cleared(shape) < count for shape, count in by_shape(gang.minimum).items()):
+        ways, room, within = list(self._ways(gang, asks)), self._ground.ahead.room, within_of(gang.minimum)
+        counts = by_shape(gang.minimum)
+        if not ways or any(room.fits_cleared(shape, within) < count for shape, count in counts.items()):
             return None
         for rules in ways:
             search = _Search(self._ground, gang, asks, rules, now=fresh)

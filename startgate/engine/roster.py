@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from startgate.engine.cluster import Cluster
 from startgate.engine.lifecycle import Do, Grant, Standing, wanted_slots
 from startgate.engine.observe import Facts, amounts_of, batches, charged
-from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Waiting
+from startgate.engine.within import most_of
+from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Waiting, Within
 from startgate.model.gang import Phase
 from startgate.model.pods import Pod
 from startgate.model.queue import QueueSpec
@@ -44,6 +46,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """After something kept it from giving way: it isn't told again for a while."""
     victims: tuple[str, ...] = ()
     """Gangs that were told to give way for it, and aren't gone yet."""
+    near: str | None = None
+    """The value of the label `facts.prefer_topology` on the nodes of most of its pods (`near`)."""
 
 
 def charge(member: Member) -> Amounts:
@@ -51,6 +55,48 @@ def charge(member: Member) -> Amounts:
     facts = member.facts
     passing = [pod for pod in facts.gated if pod.uid in member.flying]
     return add(charged(facts), amounts_of(batches(passing))) if passing else charged(facts)
+
+
+def found_in(facts: Facts, cluster: Cluster) -> dict[str, str]:
+    """For the record of a gang whose pods have passed without one: where they are, if they have to be in one domain."""
+    value = _stands_in(facts.topology, (*facts.pending, *facts.bound), cluster) if facts.topology else None
+    return {} if value is None else {facts.topology: value}
+
+
+def near(facts: Facts, cluster: Cluster) -> str | None:
+    """The value that most of its pods have of the label of which they should have one."""
+    prefer = facts.prefer_topology
+    return _stands_in(prefer, (*facts.pending, *facts.bound), cluster) if prefer else None
+
+
+def _stands_in(key: str, pods: Iterable[Pod], cluster: Cluster) -> str | None:
+    """The value of this node label that most of these pods have: by the nodes on which they are, or by what keeps them
+    to such nodes. None where none of them has any."""
+    counts: Counter[str] = Counter()
+    for pod in pods:
+        slot = cluster.slots.get(pod.node) if pod.node else None
+        if slot is not None:
+            value = cluster.company.topology.value(key, slot)
+        else:
+            value = dict(pod.shape.node_selector).get(key)
+        if value is not None:
+            counts[value] += 1
+    return most_of(counts)
+
+
+def _stays_in(member: Member) -> Within | None:
+    """Where pods have to go, or should, that are in the gang's admission: as it was decided then, whatever its owner
+    says by now."""
+    assert member.grant is not None
+    prefer = member.facts.prefer_topology
+    key, value = next(iter(member.grant.node_selector.items()), ("", None))
+    return Within(key=key, value=value, prefer=prefer, near=member.near) if key or prefer else None
+
+
+def _starts_in(facts: Facts) -> Within | None:
+    """What its owner asks for."""
+    key, prefer = facts.topology, facts.prefer_topology
+    return Within(key=key, prefer=prefer) if key or prefer else None
 
 
 def claims(member: Member) -> tuple[Claim, ...]:
@@ -64,29 +110,32 @@ def _claims(member: Member) -> Iterator[Claim]:
         return
     unbound = [pod for pod in facts.pending if not pod.nominated or pod.foreign_gates]
     passing = [pod for pod in facts.gated if pod.uid in flying]
-    yield from _claim(member, ClaimKind.BIND, batches([*unbound, *(pod for pod in passing if not flying[pod.uid])]))
+    opening = [pod for pod in passing if not flying[pod.uid]]
     if grant is None:
+        yield from _claim(member, ClaimKind.BIND, batches([*unbound, *opening]))
         return
+    within = _stays_in(member)
+    yield from _claim(member, ClaimKind.BIND, (*batches(unbound), *batches(opening, _must(within))))
     # Slots that the flight doesn't fill stay the gang's own while it is under way.
     need = wanted_slots(facts, grant) - facts.past - len(passing)
     here = [pod for pod in facts.gated if pod.uid not in flying][: max(0, need)]
     may_go = not (member.under_way or member.rests)
     if grant.gathering:
-        made = _some(facts.template, need - len(here))
+        made = _some(facts.template, need - len(here), within)
         if made or facts.suspended_by or not may_go:
-            yield from _claim(member, ClaimKind.HOLD, (*batches(here), *made))
+            yield from _claim(member, ClaimKind.HOLD, (*batches(here, within), *made))
         else:
-            yield from _claim(member, ClaimKind.GATHER, batches(here))
+            yield from _claim(member, ClaimKind.GATHER, batches(here, within))
         return
     if facts.suspended_by or member.leaves or member.standing.do in (Do.PARK, Do.FORGET):
         return
     # A pod that leaves is charged until it is gone, and so is its slot: held twice, it would break the ceiling.
     paid = sum(not pod.gated for pod in facts.leaving)
     free = max(0, need - paid)
-    yield from _claim(member, ClaimKind.FOLLOW if may_go else ClaimKind.HOLD, batches(here[:free]))
+    yield from _claim(member, ClaimKind.FOLLOW if may_go else ClaimKind.HOLD, batches(here[:free], within))
     if may_go:
-        yield from _claim(member, ClaimKind.REPLACE, batches(here[free:]))
-    yield from _claim(member, ClaimKind.HOLD, _some(facts.template, free - len(here)))
+        yield from _claim(member, ClaimKind.REPLACE, batches(here[free:], within))
+    yield from _claim(member, ClaimKind.HOLD, _some(facts.template, free - len(here), within))
 
 
 def waiting(member: Member) -> Waiting | None:
@@ -95,16 +144,17 @@ def waiting(member: Member) -> Waiting | None:
     if member.under_way or (member.rests and not member.victims):
         return None  # with victims it goes on asking, lest others be given what is held for it
     if member.standing.do is Do.DECIDE:
+        within = _starts_in(facts)
         if facts.suspended_by:
             assert facts.template is not None
-            minimum = _some(facts.template, facts.minimum)
-            extra = _some(facts.template, facts.wanted - facts.minimum)
+            minimum = _some(facts.template, facts.minimum, within)
+            extra = _some(facts.template, facts.wanted - facts.minimum, within)
         else:
-            minimum = batches(facts.gated[: facts.minimum])
-            extra = batches(facts.gated[facts.minimum : facts.wanted])
+            minimum = batches(facts.gated[: facts.minimum], within)
+            extra = batches(facts.gated[facts.minimum : facts.wanted], within)
     elif grant and not grant.gathering and member.standing.phase in (Phase.RELEASING, Phase.RUNNING):
         joining = facts.gated[max(0, grant.slots - facts.past) :]
-        minimum, extra = (), batches(joining[: max(0, facts.wanted - grant.slots)])
+        minimum, extra = (), batches(joining[: max(0, facts.wanted - grant.slots)], _stays_in(member))
     else:
         return None
     if not minimum and not extra:
@@ -270,5 +320,10 @@ def _asks(claim: Claim) -> Amounts:
     return amounts_of(claim.batches)
 
 
-def _some(shape: Shape | None, count: int) -> tuple[Batch, ...]:
-    return (Batch(shape, count),) if shape is not None and count > 0 else ()
+def _some(shape: Shape | None, count: int, within: Within | None) -> tuple[Batch, ...]:
+    return (Batch(shape, count, within),) if shape is not None and count > 0 else ()
+
+
+def _must(within: Within | None) -> Within | None:
+    """Without what is only preferred, which doesn't bind kube-scheduler."""
+    return Within(key=within.key, value=within.value) if within is not None and within.key else None

@@ -13,7 +13,8 @@ from startgate.engine.fit import by_shape
 from startgate.engine.ground import FRESH, SURPLUS, WHOLE, Ground, Unit, negative
 from startgate.engine.nodes import Ints
 from startgate.engine.observe import amounts_of
-from startgate.engine.world import Batch, Holder, Placement, Waiting
+from startgate.engine.within import within_of
+from startgate.engine.world import Batch, Holder, Placement, Waiting, Within
 from startgate.model.resources import Amounts, add, subtract
 from startgate.model.shape import Shape
 
@@ -36,7 +37,7 @@ class Victims:
         """(gang, surplus number) of what has been told to go."""
         self._sums: dict[str, tuple[Amounts, Ints]] = {}
         self._freed: dict[frozenset[str], Ints] = {}
-        self._most: dict[tuple[frozenset[str], Shape], int] = {}
+        self._most: dict[tuple[frozenset[str], Shape, Within | None], int] = {}
 
     def queues(self) -> Iterable[str]:
         """Those that have something to give."""
@@ -84,7 +85,8 @@ class Victims:
 
         Worked out once for each set of queues and shape: what is free only shrinks as a decision goes on.
         """
-        if any(self._bound(queues, shape) < count for shape, count in by_shape(batches).items()):
+        within = within_of(batches)
+        if any(self._bound(queues, shape, within) < count for shape, count in by_shape(batches).items()):
             return False
         books = self._ground.ahead.books
         if books.refusal(queue, asks) is None:
@@ -100,15 +102,15 @@ class Victims:
             books.take(each, negative(amounts))
         return possible
 
-    def _bound(self, queues: frozenset[str], shape: Shape) -> int:
-        key = (queues, shape)
+    def _bound(self, queues: frozenset[str], shape: Shape, within: Within | None) -> int:
+        key = (queues, shape, within)
         if key not in self._most:
             room = self._ground.ahead.room
             if queues not in self._freed:
                 parts = [self._sum(queue)[1] for queue in sorted(queues)]
                 self._freed[queues] = sum(parts[1:], parts[0])
             started = room.amounts_on(self._started) if self._started else 0
-            self._most[key] = room.fits_with(shape, self._freed[queues] + started)
+            self._most[key] = room.fits_with(shape, self._freed[queues] + started, within)
         return self._most[key]
 
     def _sum(self, queue: str) -> tuple[Amounts, Ints]:

@@ -9,16 +9,17 @@ one is the room's affair. What always holds:
   to go so that they are spread over few.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from startgate.engine.cluster import Cluster
 from startgate.engine.nodes import Bools, Ints
 from startgate.engine.stock import NOWHERE, SPARED
 from startgate.engine.topology import NONE
-from startgate.engine.world import Batch, Placement, Within
+from startgate.engine.world import Batch, Placement, Waiting, Within
 
 NumberOf: TypeAlias = Ints
 """By slot: the number of its domain, NONE where it is in none."""
@@ -54,12 +55,20 @@ class Best(NamedTuple):
     value: str | None
     """Of the label; None where no node that takes any has it."""
     domains: int
-    """How many there are that take any."""
+    """How many values the label has, on whatever nodes."""
 
 
 def within_of(batches: Iterable[Batch]) -> Within | None:
     """That of all these pods, which are of one gang."""
     return next((batch.within for batch in batches), None)
+
+
+def anywhere(batches: Iterable[Batch]) -> tuple[Batch, ...]:
+    """The same pods, as if no domain were chosen yet."""
+    return tuple(
+        Batch(batch.shape, batch.count, batch.within and Within(key=batch.within.key, prefer=batch.within.prefer))
+        for batch in batches
+    )
 
 
 def regions(cluster: Cluster, within: Within, needs: Sequence[Need]) -> Iterator[Region]:
@@ -112,12 +121,13 @@ def best(cluster: Cluster, within: Within, fits: Ints) -> Best:
     outer = _outer(cluster, within)
     assert outer is not None
     sums = sums_of(outer, fits)
+    domains = len(np.unique(outer[outer != NONE]))
     if not sums.any():
-        return Best(0, within.value, 0)
+        return Best(0, within.value, domains)
     first = _first_names(cluster, outer, len(sums))
     number = int(np.lexsort((first, -sums))[0])
     value = cluster.company.topology.value(within.key, int(np.argmax(outer == number)))
-    return Best(int(sums[number]), value, int(np.count_nonzero(sums)))
+    return Best(int(sums[number]), value, domains)
 
 
 def parts(cluster: Cluster, within: Within, fits: Ints) -> Iterator[tuple[int, Region]]:
@@ -128,6 +138,15 @@ def parts(cluster: Cluster, within: Within, fits: Ints) -> Iterator[tuple[int, R
     order = np.lexsort((_first_names(cluster, outer, len(sums)), -sums))
     for number in order[: np.count_nonzero(sums)].tolist():
         yield int(sums[number]), _region(cluster, within, outer == number)
+
+
+def joining(cluster: Cluster, gang: Waiting, placements: Iterable[Placement]) -> Waiting:
+    """The gang whose minimum has these places: those beyond it are to follow there."""
+    within = within_of(anywhere(gang.extra))
+    if within is None:
+        return gang
+    there = settled(cluster, within, placements)
+    return replace(gang, extra=tuple(Batch(batch.shape, batch.count, there) for batch in gang.extra))
 
 
 def settled(cluster: Cluster, within: Within, placements: Iterable[Placement]) -> Within:
@@ -144,7 +163,7 @@ def settled(cluster: Cluster, within: Within, placements: Iterable[Placement]) -
     return Within(key=within.key, value=value, prefer=within.prefer, near=most_of(pods))
 
 
-def most_of(pods: dict[str, int]) -> str | None:
+def most_of(pods: Mapping[str, int]) -> str | None:
     """The value that most pods have; of several the first by name."""
     return min(pods, key=lambda value: (-pods[value], value), default=None)
 

@@ -36,6 +36,10 @@ class Admission(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True
     gathering: Annotated[
         bool, Meta(description="Quota and room are held while the pods are made; no gate may open yet.")
     ] = False
+    node_selector: Annotated[
+        dict[str, str],
+        Meta(description="What its pods' node selectors get as they pass, so that they stay in one topology domain."),
+    ] = {}
 
 
 class Pledge(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):

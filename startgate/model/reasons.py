@@ -39,6 +39,8 @@ class Code(StrEnum):
     FRAGMENTED = "Fragmented"
     NO_NODE_MATCHES = "NoNodeMatches"
     NEVER_FITS = "NeverFits"
+    NO_DOMAIN = "NoDomain"
+    NEVER_IN_DOMAIN = "NeverInDomain"
     VOLUMES = "Volumes"
     CANNOT_CHECK = "CannotCheck"
     # On its way.
@@ -98,6 +100,10 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         Code.NO_NODE_MATCHES: "no node can take its pods, however empty: {nodes}",
         Code.NEVER_FITS: "can never fit: with every matching node empty, {fit} of {pods} of {each} would fit; "
         "ask for less, or add nodes",
+        Code.NO_DOMAIN: "has quota and waits for nodes together: {where} {fit} of {pods} fit now ({each} each); "
+        "it starts when enough pods end in one place or nodes are added to it",
+        Code.NEVER_IN_DOMAIN: "can never fit: its pods have to be on nodes with one value of the label {key} "
+        "(startgate.dev/topology), and with every node empty {most}; ask for less, name another label, or add nodes",
         Code.VOLUMES: "waits for volumes of {pods}: {why}",
         Code.CANNOT_CHECK: "asks for {what}, which Startgate does not check yet: it waits, rather than be let through "
         "unchecked; make the Job anew without the label startgate.dev/queue to run it without a gang",

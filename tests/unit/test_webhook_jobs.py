@@ -95,6 +95,10 @@ def test_whatever_the_template_has_it_follows_the_job(given: Json, labels: Json,
         (job_json(QUEUE, template={"spec": {"nodeName": "n1"}}), "NodeName", "the node n1"),
         (job_json(QUEUE, {names.START_TIMEOUT: "5 min"}), "AnnotationInvalid", "such as 90s, 5m or 1h30m"),
         (job_json(QUEUE, {names.HOLD: "yes"}), "AnnotationInvalid", 'write "true"'),
+        (job_json(QUEUE, {names.TOPOLOGY: "the rack"}), "AnnotationInvalid", "the name of a label has letters, digits"),
+        (job_json(QUEUE, {names.TOPOLOGY: ""}), "AnnotationInvalid", "can't be empty"),
+        (job_json(QUEUE, {names.PREFER_TOPOLOGY: "Example.com/rack"}), "AnnotationInvalid", "in lower case"),
+        (job_json(QUEUE, {names.PREFER_TOPOLOGY: "example.com/"}), "AnnotationInvalid", "behind the slash"),
     ],
 )
 def test_refusals_say_what_to_do(value: Json, reason: str, words: str) -> None:

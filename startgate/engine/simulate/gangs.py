@@ -227,7 +227,12 @@ class Gangs:
         state.taken_back, state.not_before = status.taken_back, _moment(status.not_before)
         if isinstance(status.admission, Admission):
             held = status.admission
-            state.grant = Grant(slots=held.slots, at=_moment(held.at), gathering=held.gathering)
+            state.grant = Grant(
+                slots=held.slots,
+                at=_moment(held.at),
+                gathering=held.gathering,
+                node_selector=held.node_selector,
+            )
         if isinstance(status.claim, Pledge) and record.spec.queue == state.facts.queue:
             state.victims = tuple(status.claim.victims)
         state.whole = status.phase is Phase.RUNNING
@@ -255,7 +260,8 @@ class Gangs:
         pause = backing_off(state.taken_back, state.not_before) if now < state.not_before else None
         state.standing = standing(facts, state.grant, lost_at=state.lost_at, back_off=pause, now=now)
         if state.standing.do is Do.ADOPT:
-            state.grant = Grant(slots=max(facts.minimum, facts.past), at=now)
+            found = roster.found_in(facts, self._stage.cluster)
+            state.grant = Grant(slots=max(facts.minimum, facts.past), at=now, node_selector=found)
             state.standing = standing(facts, state.grant, lost_at=state.lost_at, back_off=None, now=now)
         self._mark_loss(state, now)
         for moment in (state.standing.deadline, state.not_before):
@@ -274,7 +280,12 @@ class Gangs:
     def _file(self, state: State) -> None:
         facts = state.facts
         member = Member(
-            facts=facts, standing=state.standing, grant=state.grant, since=state.since, victims=state.victims
+            facts=facts,
+            standing=state.standing,
+            grant=state.grant,
+            since=state.since,
+            victims=state.victims,
+            near=roster.near(facts, self._stage.cluster),
         )
         if facts.outcome:
             state.claims, state.asks = (), None

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from startgate.model import names, objects, storage
+from startgate.model import labels, names, objects, storage
 from startgate.model.gang import Gang
 from startgate.model.quantity import Quantity, QuantityError
 from startgate.model.queue import Queue, QueueSpec
@@ -190,6 +190,10 @@ def _resources(path: str, resources: objects.Resources) -> Iterator[str]:
 
 def _job(made: objects.Job, raw: Mapping[str, Any]) -> Iterator[str]:
     yield from _meta(made.metadata)
+    for annotation in (names.TOPOLOGY, names.PREFER_TOPOLOGY):
+        key = made.metadata.annotations.get(annotation)
+        if key is not None and (problem := labels.key_problem(key)):
+            yield f"metadata.annotations[{annotation}]: {key[:80]!r} can't be a label's key: {problem}"
     spec = made.spec
     for field, number in (
         ("parallelism", spec.parallelism),

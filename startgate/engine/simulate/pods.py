@@ -126,7 +126,12 @@ def raw_of(pod: Pod, made: Mold | None) -> dict[str, Any]:
         metadata["annotations"] = {names.JOB_INDEX: str(pod.index)}
     return {
         "metadata": metadata,
-        "spec": {**spec, "nodeName": pod.node, "schedulingGates": [{"name": gate} for gate in gates]},
+        "spec": {
+            **spec,
+            "nodeName": pod.node,
+            "nodeSelector": dict(pod.shape.node_selector),
+            "schedulingGates": [{"name": gate} for gate in gates],
+        },
         "status": {"phase": pod.phase},
     }
 

@@ -191,15 +191,16 @@ class Simulation:
     def _go(self, state: State, go: Go) -> None:
         grant, now = state.grant, self.timeline.epoch
         if go.kind is None and state.facts.suspended_by:
-            state.grant = Grant(slots=go.count, at=now, gathering=True)
+            state.grant = Grant(slots=go.count, at=now, gathering=True, node_selector=go.node_selector)
             self._again(state)
             return
         if go.kind is ClaimKind.GATHER:
             assert grant is not None
-            state.grant = Grant(slots=grant.slots, at=now)
+            state.grant = Grant(slots=grant.slots, at=now, node_selector=go.node_selector)
         elif go.kind is None:
             joined = grant.slots if grant else 0
-            state.grant = Grant(slots=joined + go.count, at=grant.at if grant else now)
+            at = grant.at if grant else now
+            state.grant = Grant(slots=joined + go.count, at=at, node_selector=go.node_selector)
         state.victims = ()
         self._release(state, go)
 
@@ -208,7 +209,7 @@ class Simulation:
         nodes = dict(assigned(pods, go))
         for pod in pods:
             actor = self.stage.actors[pod.uid]
-            self.stage.lift(actor)
+            self.stage.lift(actor, go.node_selector)
             if not pod.foreign_gates:
                 self.stage.bind(actor, nodes[pod.uid])
         self._again(state)

@@ -29,6 +29,7 @@ from startgate.model.gang import Gang
 from startgate.model.objects import rfc3339, timestamp
 from startgate.model.pods import Pod
 from startgate.model.queue import Queue, QueueSpec
+from startgate.model.shape import narrowed
 from startgate.model.taints import GIVEN, Taint, tolerates
 
 EARLIER, HERE, AFTER, LATER = range(4)
@@ -305,9 +306,14 @@ class Stage:
             self.run_on(actor)
         self._file(actor)
 
-    def lift(self, actor: Actor) -> None:
-        """Opens our gate."""
-        actor.pod.gated = False
+    def lift(self, actor: Actor, node_selector: Mapping[str, str]) -> None:
+        """Opens our gate, and keeps the pod to nodes with these labels."""
+        pod = actor.pod
+        pod.gated = False
+        if node_selector:
+            pod.shape = narrowed(pod.shape, node_selector)
+            if actor.raw is not None:
+                actor.raw = merge(actor.raw, {"spec": {"nodeSelector": dict(node_selector)}})
         self._file(actor)
 
     def bind(self, actor: Actor, node: str) -> None:
