@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from startgate.engine.catalogue import Catalogue, Key, driver_of_class, driver_of_volume
+from startgate.engine.catalogue import Asked, Catalogue, Key, driver_of_class, driver_of_volume
 from startgate.engine.nodes import Bools, Ints
 from startgate.model.shape import Ephemeral, Shape
 from startgate.model.storage import READ_WRITE_ONCE_POD, Volume, VolumeClaim, VolumeClass
@@ -35,48 +35,16 @@ def needs_of(shape: Shape) -> Needs:
     return Needs(shape.namespace, shape.claims, shape.ephemeral)
 
 
-class Offers:
-    """Volumes that a claim could be bound to, in groups of those that can be used from the same nodes."""
+class Attaches(NamedTuple):
+    """What a node has attached for pods with the same needs."""
 
-    def __init__(self, volumes: list[Volume], kept: Volume | None, catalogue: Catalogue) -> None:
-        self.kept = kept
-        """The one that is kept for this claim: then no other will do."""
-        self.groups: list[list[Volume]] = []
-        """Each sorted by size: the smallest that is large enough is taken."""
-        self.reach: list[Ints | None] = []
-        self.group_of: dict[str, int] = {}
-        self.kept_mask = catalogue.mask(catalogue.reach(kept)) if kept is not None else None
-        self._at: dict[int, list[int]] | None = None
-        known: dict[object, int] = {}
-        for volume in sorted(volumes, key=lambda each: (each.capacity, each.name)):
-            group = known.setdefault(volume.affinity, len(self.groups))
-            if group == len(self.groups):
-                self.groups.append([])
-                self.reach.append(catalogue.reach(volume))
-            self.groups[group].append(volume)
-            self.group_of[volume.name] = group
-        self.counts = np.zeros(catalogue.width, dtype=np.int64)
-        """By slot, how many of the groups' volumes can be used there."""
-        for group_volumes, reach in zip(self.groups, self.reach, strict=True):
-            self.counts[slice(None) if reach is None else reach] += len(group_volumes)
+    shared: tuple[tuple[str, str], ...]
+    """(driver, which) of the volumes of claims: once however many pods there are."""
+    each: Counter[str]
+    """By driver, how many for each pod."""
 
-    def __bool__(self) -> bool:
-        return self.kept is not None or bool(self.groups)
-
-    @property
-    def somewhere(self) -> Bools:
-        """By slot, whether any can be used there."""
-        found = self.counts > 0
-        return found if self.kept_mask is None else self.kept_mask
-
-    def at(self, slot: int) -> list[int]:
-        """The groups whose volumes can be used there."""
-        if self._at is None:
-            self._at = {}
-            for group, reach in enumerate(self.reach):
-                for each in reach.tolist() if reach is not None else (-1,):
-                    self._at.setdefault(each, []).append(group)
-        return self._at.get(slot, []) + self._at.get(-1, [])
+    def drivers(self) -> list[str]:
+        return sorted({driver for driver, _ in self.shared} | set(self.each))
 
 
 class Wish(Struct, frozen=True, eq=False):
@@ -91,11 +59,18 @@ class Wish(Struct, frozen=True, eq=False):
     """By slot, whether a volume can be made for it."""
     segments: Ints
     """By slot: nodes that share a number can share what is made."""
-    size: int
-    now: Offers
+    now: Asked
     """What it could be bound to now."""
-    ever: Offers
+    ever: Asked
     """What it could be bound to if nobody else had anything."""
+    kept: Volume | None = None
+    """The volume that is kept for it: then no other will do."""
+    kept_at: Bools | None = None
+    """By slot, where that can be used."""
+
+    @property
+    def size(self) -> int:
+        return self.now.size
 
 
 class Rule(NamedTuple):
@@ -149,36 +124,30 @@ def make_plan(needs: Needs, catalogue: Catalogue) -> Plan:
         own = sorted((_ephemeral(each, catalogue) for each in needs.ephemeral), key=lambda each: each.size)
     except HopelessError as hopeless:
         return Plan(obstacle=str(hopeless))
-    for driver in sorted(set(dict(attached_by(needs, catalogue)[0])) | set(attached_by(needs, catalogue)[1])):
+    for driver in attached_by(needs, catalogue).drivers():
         if driver in catalogue.everywhere and catalogue.everywhere[driver].required:
             rules.append(Rule(catalogue.having(driver), f"without the CSI driver {driver}"))
     return Plan(rules=tuple(rules), alone=tuple(alone), shared=tuple(shared), own=tuple(own))
 
 
-def attached_by(needs: Needs, catalogue: Catalogue) -> tuple[tuple[tuple[str, str], ...], Counter[str]]:
-    """What a node that has such pods has attached for them: (driver, which) of the volumes that they share, and by
-    driver how many more for each pod. What isn't known isn't counted."""
+def attached_by(needs: Needs, catalogue: Catalogue) -> Attaches:
+    """What pods with these needs have attached; what isn't known isn't counted."""
     shared = []
     for name in needs.claims:
         claim = catalogue.claims.get((needs.namespace, name))
         if claim is None:
             continue
         volume = catalogue.volumes.get(claim.volume)
-        if volume is not None:
-            driver, which = (
-                driver_of_volume(volume),
-                volume.handle or (f"volume {volume.name}" if volume.in_tree else ""),
-            )
+        if volume is None:
+            made = catalogue.classes.get(claim.storage_class)
+            driver, which = driver_of_class(made), f"claim {claim.namespace}/{name}"
         else:
-            driver, which = (
-                driver_of_class(catalogue.classes.get(claim.storage_class)),
-                f"claim {needs.namespace}/{name}",
-            )
+            driver, which = driver_of_volume(volume), f"volume {volume.name}" if volume.in_tree else volume.handle
         if driver and which:
             shared.append((driver, which))
     each = Counter(driver_of_class(_class_of(volume, catalogue)) for volume in needs.ephemeral)
     del each[""]
-    return tuple(dict.fromkeys(shared)), each
+    return Attaches(tuple(dict.fromkeys(shared)), each)
 
 
 def _usable(namespace: str, name: str, catalogue: Catalogue) -> VolumeClaim:
@@ -196,14 +165,11 @@ def _bound(claim: VolumeClaim, catalogue: Catalogue) -> Iterator[Rule]:
     volume = catalogue.volumes.get(claim.volume)
     if volume is None:
         raise HopelessError(f"volume {claim.volume} of claim {claim.name} doesn't exist")
-    reach = catalogue.reach(volume)
-    if reach is not None:
-        yield Rule(catalogue.mask(reach), f"that can't reach the volume of claim {claim.name}")
+    if volume.affinity is not None:
+        yield Rule(catalogue.reach(volume), f"that can't reach the volume of claim {claim.name}")
     if volume.zones:
-        yield Rule(
-            catalogue.mask(catalogue.places.zoned(volume.zones)),
-            f"outside the zone of the volume of claim {claim.name}",
-        )
+        zoned = catalogue.mask(catalogue.places.zoned(volume.zones))
+        yield Rule(zoned, f"outside the zone of the volume of claim {claim.name}")
 
 
 def _delayed(claim: VolumeClaim, catalogue: Catalogue) -> Wish:
@@ -257,40 +223,44 @@ def _ephemeral(volume: Ephemeral, catalogue: Catalogue) -> Wish:
 
 
 def _wish(claim: VolumeClaim, name: str, made: VolumeClass, catalogue: Catalogue) -> Wish:
-    found = [
+    def asked(*, free: bool) -> Asked:
+        return Asked(
+            storage_class=made.name,
+            size=claim.request,
+            block=claim.block,
+            modes=claim.modes,
+            selector=claim.selector,
+            attributes_class=claim.attributes_class,
+            free=free,
+        )
+
+    key = (claim.namespace, claim.name)
+    now = asked(free=True)
+    kept = [
         volume
-        for volume in catalogue.by_class.get(made.name, {}).values()
-        if volume.capacity >= claim.request
-        and volume.block == claim.block
-        and volume.attributes_class == claim.attributes_class
-        and not volume.deleting
+        for volume in catalogue.held_by.get(key, {}).values()
+        if now.sized(volume) and volume.claim is not None and volume.claim[2] in ("", claim.uid)
     ]
-    kept = [volume for volume in found if claim.name and _kept_for(claim, volume)]
-    others = [
-        volume
-        for volume in found
-        if set(claim.modes) <= set(volume.modes)
-        and (claim.selector is None or claim.selector.matches(dict(volume.labels)))
-    ]
-    ours = min(kept, key=lambda each: each.name, default=None)
-    free = [volume for volume in others if volume.phase == "Available" and volume.claim is None] if not kept else []
+    ours = min(kept, key=lambda each: each.name, default=None) if claim.name else None
     return Wish(
-        claim=(claim.namespace, claim.name) if claim.name else None,
+        claim=key if claim.name else None,
         name=name,
         made=made,
-        made_at=catalogue.mask(catalogue.places.provisioned(made))
-        if made.makes
-        else np.zeros(catalogue.width, np.bool_),
+        made_at=catalogue.mask(catalogue.places.provisioned(made) if made.makes else np.zeros(0, dtype=np.int64)),
         segments=catalogue.segments(driver_of_class(made)),
-        size=claim.request,
-        now=Offers(free, ours, catalogue),
-        ever=Offers(others if not kept else [], ours, catalogue),
+        now=now,
+        ever=asked(free=False),
+        kept=ours,
+        kept_at=catalogue.reach(ours) if ours is not None else None,
     )
 
 
-def _kept_for(claim: VolumeClaim, volume: Volume) -> bool:
-    return (
-        volume.claim is not None
-        and volume.claim[:2] == (claim.namespace, claim.name)
-        and (volume.claim[2] in ("", claim.uid))
-    )
+def basis(needs: Needs, catalogue: Catalogue) -> tuple[object, ...]:
+    """All that a plan for these needs, or what they attach, depends on."""
+    found: list[object] = [catalogue.nodes_stamp, catalogue.classes_stamp]
+    for name in needs.claims:
+        key = (needs.namespace, name)
+        claim = catalogue.claims.get(key)
+        found += (claim, catalogue.volumes.get(claim.volume) if claim is not None else None)
+        found += catalogue.held_by.get(key, {}).values()
+    return tuple(found)
