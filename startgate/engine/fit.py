@@ -112,7 +112,7 @@ class Room(Vacancy):
 
     def _best_for(self, shape: Shape, up_to: int, within: Within) -> Best:
         """The domain in which the most of these pods fit; where other pods have a say, of those that promise most."""
-        fits = self._stock(shape).fits
+        fits = self._bound(shape)
         found = best(self.cluster, within, fits)
         if not self._around.concern(shape):
             return found
@@ -150,10 +150,15 @@ class Room(Vacancy):
         within = within_of(batches)
         if within is None:
             return (None,)
-        counts, stocks = by_shape(batches), [(shape, self._stock(shape)) for shape in order]
-        needs = [Need(counts[shape], stock.fits.copy(), stock.key.copy()) for shape, stock in stocks]
+        counts = by_shape(batches)
+        needs = [Need(counts[shape], self._bound(shape), self._stock(shape).key.copy()) for shape in order]
         found = regions(self.cluster, within, needs)
         return islice(found, TRIES) if any(map(self._around.concern, counts)) else found
+
+    def _bound(self, shape: Shape) -> Ints:
+        """By slot: how many such pods it takes at most."""
+        fits = self._stock(shape).fits
+        return self._around.caps(shape, fits) if self._around.concern(shape) else fits.copy()
 
     def _take_all(
         self, order: Sequence[Shape], counts: dict[Shape, int], region: Region | None
@@ -285,7 +290,10 @@ class Room(Vacancy):
             if region.few is not None:
                 key = in_few(self.cluster, region.few, Need(pods, fits, key))
         if self._around.concern(shape):
-            found = self._around.arrange(_there(shape, region), pods, fits, key)
+            there = _there(shape, region)
+            if region is not None and whole and self._around.most(there, pods, fits) < pods:
+                return None  # a look at how many costs a fraction of a look at where
+            found = self._around.arrange(there, pods, fits, key)
             slots, counts, total = found.slots, found.counts, found.total
         if total == 0 or (whole and total < pods):
             return None

@@ -14,6 +14,7 @@ from startgate.engine.company import Pick, Scratch
 from startgate.engine.constraints import Arrangement, arrange, most, obstacles
 from startgate.engine.nodes import Bools, Ints
 from startgate.engine.ports import Ports
+from startgate.engine.topology import NONE
 from startgate.engine.volumes import FREE, Allowed, Volumes
 from startgate.model.shape import Shape
 
@@ -108,6 +109,11 @@ class Surroundings:
             caps = np.minimum(caps, 1)
             caps[self._ports.blocked(shape)] = 0
         caps[self._rivals(shape)] = 0
+        company = self._cluster.company
+        for term in shape.apart:
+            if term.picks(shape.namespace, shape.label_map, company.namespaces):
+                labelled = company.topology.domains(term.topology_key, len(caps)).of != NONE
+                caps[labelled] = np.minimum(caps[labelled], 1)
         return caps
 
     def _rivals(self, shape: Shape) -> list[int]:
