@@ -126,7 +126,9 @@ class Flights:
 
     def _plan_nodes(self, flight: Flight, pods: tuple[Pod, ...], go: Go) -> None:
         """Where room has to be reserved, it counts as taken from now on."""
-        flight.nodes = dict(assigned(pods, go)) if go.tight else {}
+        nodes = dict(assigned(pods, go)) if go.tight or go.pinned else {}
+        flight.pins = {uid: self._cache.cluster.own_label(node) for uid, node in nodes.items()} if go.pinned else {}
+        flight.nodes = nodes if go.tight else {}
         for pod in pods if go.tight else ():
             self._cache.reserve(pod, flight.nodes[pod.uid])
 
@@ -169,7 +171,8 @@ class Flights:
 
     async def _lift_one(self, state: State, pod: Pod, go: Go) -> None:
         try:
-            await self._writes.lift_gate(pod, go.node_selector)
+            pin = state.flight.pins.get(pod.uid, {}) if state.flight else {}
+            await self._writes.lift_gate(pod, {**go.node_selector, **pin})
         except KubeError as error:
             state.refused = reason(Code.RELEASE_REFUSED, pod=pod.name, error=str(error))
             raise

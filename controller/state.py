@@ -5,6 +5,7 @@ be lost without harm (promise 6).
 """
 
 import asyncio
+from collections.abc import Mapping
 
 import msgspec
 
@@ -30,6 +31,7 @@ class Flight:
         "leaves",
         "nodes",
         "phase",
+        "pins",
         "pledge",
         "pods",
         "reason",
@@ -45,6 +47,8 @@ class Flight:
         """By uid: pods whose gate it will lift. Charged, and room kept for them, from the decision on."""
         self.nodes: dict[str, str] = {}
         """By pod uid: the node that the plan gave it, while it is being reserved."""
+        self.pins: dict[str, Mapping[str, str]] = {}
+        """By pod uid: what its node selector gets, to keep it to the node that the plan gave it."""
         self.act = ""
         """What is being written, for the sentence if it is refused; empty: what the lifecycle asked for."""
         self.intent: Record | None = None

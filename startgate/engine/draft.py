@@ -123,6 +123,7 @@ class Drafts:
                 tight=slack.is_tight(draft, one_by_one=draft.kind in one_by_one),
                 numbers=draft.numbers,
                 node_selector=_selector(draft.within),
+                pinned=_is_pinned(draft),
             )
             for draft in self._drafts
         )
@@ -173,12 +174,17 @@ def _selector(within: Within | None) -> dict[str, str]:
     return {within.key: within.value} if within is not None and within.key and within.value is not None else {}
 
 
+def _is_pinned(draft: Draft) -> bool:
+    """Under one spread alone it makes no difference which pod is where, under several limits it does."""
+    limits = (len(each.shape.spread) + len(each.shape.apart) + len(each.shape.together) for each in draft.placements)
+    return sum(limits) > 1 and any(_crowds_out(placement) for placement in draft.placements)
+
+
 def _crowds_out(placement: Placement) -> bool:
     """Whether its pods, reserved all at once, would keep one another away.
 
     kube-scheduler counts pods nominated to a node as being there, and on no other node: of several on one node each
-    would see a skew that the others, in their turn, make good. Without a reservation they come one by one, and under
-    a spread it makes no difference which is where.
+    would see a skew that the others, in their turn, make good. Without a reservation they come one by one.
     """
     shape, nodes = placement.shape, [name for name, count in placement.nodes for _ in range(count)]
     spreads_itself = any(each.selector is not None and each.selector.matches(shape.label_map) for each in shape.spread)

@@ -23,6 +23,8 @@ from startgate.model.shape import Shape
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
+HOSTNAME: Final = "kubernetes.io/hostname"
+
 ROWS: Final = 8
 SLOTS: Final = 64
 MASKS: Final = 1024
@@ -148,6 +150,12 @@ class Nodes:
             return True
         rows = [self.rows[resource] for resource in resources if resource in self.rows]
         return bool((self.used[rows, slot] > self.offers[rows, slot]).any())
+
+    def own_label(self, name: str) -> dict[str, str]:
+        """The label that a kubelet gives to its node alone; empty where this one hasn't got it."""
+        slot = self.slots.get(name)
+        known = None if slot is None else self.facts[slot]
+        return {HOSTNAME: known.labels[HOSTNAME]} if known is not None and HOSTNAME in known.labels else {}
 
     def ranks(self) -> Ints:
         """By slot: the place of the node's name among all of them, for ties."""

@@ -164,6 +164,9 @@ class Go(msgspec.Struct, frozen=True, kw_only=True):
     """What the rule saw, for the audit log."""
     node_selector: Mapping[str, str] = {}
     """What the pods' node selectors get beside what they have, so that kube-scheduler keeps them together."""
+    pinned: bool = False
+    """Whether each pod is to be kept to its very node: left to choose, kube-scheduler could leave the last of them
+    none, and reserved all at once they would keep one another away."""
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,6 +52,8 @@ class Answer:
     goes: bool
     tight: bool = False
     nodes: tuple[str, ...] = ()
+    pins: tuple[Mapping[str, str], ...] = ()
+    """For each pod, what its node selector gets to keep it to its node; empty where that isn't needed."""
     code: str = ""
     says: str = ""
     shapes: int = 1
@@ -116,7 +118,9 @@ def _answer(cluster: Cluster, pods: Sequence[Pod]) -> Answer:
         bonds = max(_bonds(shape, cluster.company.namespaces) for shape in kinds)
         return Answer(False, code=why.code, says=why.message, shapes=len(kinds), bonds=bonds)
     where = dict(assigned(pods, plan.go[0]))
-    return Answer(True, tight=plan.go[0].tight, nodes=tuple(where[pod.uid] for pod in pods))
+    nodes = tuple(where[pod.uid] for pod in pods)
+    pins = tuple(cluster.own_label(node) for node in nodes) if plan.go[0].pinned else ()
+    return Answer(True, tight=plan.go[0].tight, nodes=nodes, pins=pins)
 
 
 def _bonds(shape: Shape, namespaces: Mapping[str, Mapping[str, str]]) -> int:

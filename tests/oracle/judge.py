@@ -125,7 +125,8 @@ class Judge:
         if rng.random() < 0.5:
             rng.shuffle(order)
         nodes = [answer.nodes[index] for index in order] if answer.tight else []
-        return await self._plane.release([gang[index] for index in order], nodes)
+        pins = [answer.pins[index] for index in order] if answer.pins else []
+        return await self._plane.release([gang[index] for index in order], nodes, pins)
 
     async def _in_orders(self, case: Case, gang: list[Json]) -> list[str]:
         """Lets the pods go in several orders; nothing where all are bound in one of them."""

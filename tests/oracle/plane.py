@@ -158,15 +158,18 @@ class Plane:
             made.append({**pod, "metadata": meta, "spec": spec})
         return await self._all(self._make, made)
 
-    async def release(self, gang: Sequence[Json], nodes: Sequence[str] = ()) -> list[str]:
-        """Lifts the gates of these pods one after the other, where `nodes` are given with their room reserved first;
-        awaits that kube-scheduler has done all that it can. What it says of each pod that isn't bound.
+    async def release(
+        self, gang: Sequence[Json], nodes: Sequence[str] = (), pins: Sequence[Mapping[str, str]] = ()
+    ) -> list[str]:
+        """Lifts the gates of these pods one after the other, where `nodes` are given with their room reserved first,
+        where `pins` are with these added to their node selectors; awaits that kube-scheduler has done all that it can.
+        What it says of each pod that isn't bound.
         """
         for pod, node in zip(gang, nodes, strict=False):
             await self._patch(pod, {"status": {"nominatedNodeName": node}}, "status")
-        lift = {"spec": {"schedulingGates": [{"name": names.GATE, "$patch": "delete"}]}}
-        for pod in gang:
-            await self._patch(pod, lift)
+        for pod, pin in zip(gang, pins or [{}] * len(gang), strict=True):
+            spec: Json = {"schedulingGates": [{"name": names.GATE, "$patch": "delete"}]}
+            await self._patch(pod, {"spec": {**spec, "nodeSelector": dict(pin)} if pin else spec})
         keys = [key(pod) for pod in gang]
         while True:
             await self._until(lambda: all(self._node(key) or self._unschedulable(key) for key in keys))

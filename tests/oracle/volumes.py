@@ -133,6 +133,8 @@ def _drivers(draft: Draft, *, keys: Sequence[str] = (), most: Sequence[int] = ()
         if name in known and known[name]["spec"]["drivers"]:
             driver = known[name]["spec"]["drivers"][0]
             driver["topologyKeys"] = list(dict.fromkeys((*driver["topologyKeys"], *keys)))
+            for key in keys:  # a driver labels its node so
+                node["metadata"]["labels"].setdefault(key, name if key == HOSTNAME else draft.pick("abc"))
             if most and draft.often(0.9):
                 driver["allocatable"] = {"count": draft.pick(most)}
 
