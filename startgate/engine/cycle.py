@@ -299,7 +299,9 @@ class _Decision:
         """What is decided, with what only the whole of it can tell: who is tight, and why the others stay."""
         go = self.drafts.finish((*self.admitted.adrift, *some(self.world.pending)), ONE_BY_ONE)
         views = self._views()
-        verdicts = Verdicts(self.ground, self.patience, self.holds)
+        gone = {evict.gang for evict in self.evictions}
+        holders = [each for each in self.world.holders if each.gang not in gone]
+        verdicts = Verdicts(self.ground, self.patience, self.holds, holders)
         stay = []
         for gang, why in self.drafts.stays:
             verdict = why if isinstance(why, Verdict) else verdicts.of(gang, why)

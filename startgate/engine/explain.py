@@ -5,29 +5,26 @@ each sentence is true of the plan as a whole (after all that goes has taken its 
 nodes, and amounts are written as Kubernetes writes them.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
 import msgspec
-import numpy as np
 
-from startgate.engine import nodomain
-from startgate.engine.cluster import Cluster
-from startgate.engine.filters import demand, obstacle, words
+from startgate.engine import misfit, nodomain, outlook
 from startgate.engine.fit import Room, by_shape
+from startgate.engine.misfit import Sorted
 from startgate.engine.observe import amounts_of
 from startgate.engine.quota import Books, Refusal
 from startgate.engine.tree import Level
-from startgate.engine.world import Batch
+from startgate.engine.world import Batch, Placement
 from startgate.model.quantity import format_amount
 from startgate.model.reasons import Code, Reason, reason
 from startgate.model.resources import PODS, Amounts, scale, shortage, show
 from startgate.model.shape import Shape
 
 GROUPS: Final = 6
-"""So many kinds of nodes, or of queues, are named in a sentence; the rest are counted."""
+"""So many queues or gangs are named in a sentence; the rest are counted."""
 
 
 HOPELESS: Final = frozenset({Code.NEVER_WITHIN_QUOTA, Code.NO_NODE_MATCHES, Code.NEVER_FITS, Code.NEVER_IN_DOMAIN})
@@ -51,19 +48,19 @@ def no_such_queue(queue: str, queues: Iterable[str]) -> Verdict:
     return Verdict(reason(Code.NO_SUCH_QUEUE, queue=queue, hint=f" (is it {near[0]}?)" if near else ""))
 
 
-def refused(books: Books, room: Room, queue: str, batches: Sequence[Batch]) -> Verdict:
-    """Why these pods, which were refused, can't go: quota first, then nodes."""
+def refused(books: Books, room: Room, queue: str, batches: Sequence[Batch], until: Callable[[], str] = str) -> Verdict:
+    """Why these pods, which were refused, can't go: quota first, then nodes. `until`: as in `no_room`."""
     asks = amounts_of(batches)
     never = books.refusal(queue, asks, idle=True)
     if never is not None:
         return _never_within_quota(never, asks)
     now = books.refusal(queue, asks)
     if now is None:
-        return no_room(room, batches)
+        return no_room(room, batches, until)
     if now.level is not books.root:
         return _capability(books, queue, now, asks)
     # What could not go with every node empty doesn't wait for anybody to end.
-    return _never(room, batches) or _cluster(books, queue, now, asks)
+    return _never(room, batches) or _cluster(books, queue, now, asks, until)
 
 
 def held(asks: Amounts, gang: str, why: str) -> Verdict:
@@ -78,18 +75,18 @@ def making_room(victims: Iterable[str], pods: int) -> Verdict:
     )
 
 
-def no_room(room: Room, batches: Sequence[Batch]) -> Verdict:
-    """Why these pods, which have quota, have no nodes."""
+def no_room(room: Room, batches: Sequence[Batch], until: Callable[[], str] = str) -> Verdict:
+    """Why these pods, which have quota, have no nodes. `until`: when they would, if anybody can say; else ""."""
     counts = by_shape(batches)
-    never = _never(room, batches)
-    if never is not None:
-        return never
-    if scattered := nodomain.too_few_in_one(room, batches):
+    verdict = _volumes(room, counts) or _never(room, batches)
+    if verdict is not None:
+        return verdict
+    if scattered := nodomain.too_few_in_one(room, batches, until):
         return Verdict(*scattered)
     for shape, count in counts.items():
-        if room.fits(shape) < count:
-            return _too_few(room, shape, count, _pods(count, sum(counts.values())))
-    return _not_together(room, counts)
+        if room.fits(shape, count) < count:
+            return _too_few(room, Batch(shape, count), _pods(count, sum(counts.values())), until())
+    return _not_together(room, counts, until())
 
 
 def _never_within_quota(never: Refusal, asks: Amounts) -> Verdict:
@@ -124,7 +121,7 @@ def _capability(books: Books, queue: str, now: Refusal, asks: Amounts) -> Verdic
     return Verdict(made, shortage(part, left))
 
 
-def _cluster(books: Books, queue: str, now: Refusal, asks: Amounts) -> Verdict:
+def _cluster(books: Books, queue: str, now: Refusal, asks: Amounts, until: Callable[[], str]) -> Verdict:
     """The root is in the way: the guarantees of others where usage alone would let it pass, else usage."""
     used = books.use(books.root)
     total = books.root.ceiling
@@ -136,15 +133,15 @@ def _cluster(books: Books, queue: str, now: Refusal, asks: Amounts) -> Verdict:
     alone = all(asks[each] <= at_rest.get(each, 0) for each in named)
     facts = {"asks": show(part), "used": _bare(used, named), "total": _bare(total, named)}
     if in_use:
-        until = "enough of them end or nodes are added" if alone else "nodes are added"
-        made = reason(Code.CLUSTER_IN_USE, until=until, **facts)
+        some_day = "enough of them end or nodes are added"
+        made = reason(Code.CLUSTER_IN_USE, until=until() or some_day if alone else "nodes are added", **facts)
     else:
-        until = "enough gangs end or nodes are added" if alone else "nodes are added or a guarantee is lowered"
+        some_day = "enough gangs end or nodes are added" if alone else "nodes are added or a guarantee is lowered"
         made = reason(
             Code.GUARANTEE_KEPT,
             kept=_bare(kept, named),
             queues=_list(books.keepers(queue, books.root, named)),
-            until=until,
+            until=some_day,
             **facts,
         )
     return Verdict(made, shortage(part, now.left))
@@ -167,66 +164,89 @@ def _never(room: Room, batches: Sequence[Batch]) -> Verdict | None:
     return found
 
 
-def _never_fits(room: Room, counts: Mapping[Shape, int]) -> Verdict | None:
-    """A shape of which too few would fit on empty nodes; exact for each shape alone."""
+def _volumes(room: Room, counts: Mapping[Shape, int]) -> Verdict | None:
+    """A volume or a claim that keeps too many of these pods from every node."""
     for shape, count in counts.items():
-        empty = room.fits_empty(shape)
-        if empty == 0:
-            return Verdict(reason(Code.NO_NODE_MATCHES, nodes=_ruled_out(room.cluster, shape)))
-        if empty < count:
-            pods = _pods(count, sum(counts.values()))
-            there = room.offered(room.matching(shape), shape.amounts)
-            missing = shortage(scale(shape.amounts, count), there) or scale(shape.amounts, count - empty)
-            return Verdict(reason(Code.NEVER_FITS, fit=empty, pods=pods, each=_each(shape)), missing)
+        if not (shape.claims or shape.ephemeral):
+            continue
+        allowed = room.around.volumes(shape)
+        if not allowed.obstacle:
+            continue
+        pods = _pods(count, sum(counts.values()))
+        ever = room.emptied().around.volumes(shape)
+        if 0 < ever.most < count:
+            facts = {"each": _each(shape), "nodes": ever.obstacle, "remedy": "give each pod a claim of its own"}
+            return Verdict(reason(Code.NEVER_FITS, fit=ever.most, pods=pods, **facts))
+        if allowed.most == 0:
+            return Verdict(reason(Code.VOLUMES, pods=pods, why=allowed.obstacle))
     return None
 
 
-def _too_few(room: Room, shape: Shape, want: int, pods: str) -> Verdict:
-    fit = room.fits(shape)
-    free = room.free(room.matching(shape), shape.amounts)
+def _never_fits(room: Room, counts: Mapping[Shape, int]) -> Verdict | None:
+    """A shape of which too few would fit on empty nodes; exact for each shape alone."""
+    for shape, count in counts.items():
+        fit, lasts = misfit.fits_at_most(room, shape, count, alone=len(counts) == 1)
+        if fit >= count:
+            continue
+        found = misfit.sort_out(room.emptied(), lasts, count)
+        facts = {"each": _each(shape), "nodes": found.sentence}
+        if fit == 0:
+            return Verdict(reason(Code.NO_NODE_MATCHES, remedy=outlook.remedy(room, shape), **facts))
+        pods = _pods(count, sum(counts.values()))
+        there = room.offered(room.matching(shape), shape.amounts)
+        missing = shortage(scale(shape.amounts, count), there)
+        if not missing and lasts is shape.plain:
+            missing = scale(shape.amounts, count - fit)
+        more = outlook.more_nodes(room, shape, count - fit) if lasts is shape.plain else ""
+        remedy = f"ask for less, or add {more or 'nodes'}"
+        return Verdict(reason(Code.NEVER_FITS, fit=fit, pods=pods, remedy=remedy, **facts), missing)
+    return None
+
+
+def _too_few(room: Room, batch: Batch, pods: str, until: str) -> Verdict:
+    shape, want = batch.shape, batch.count
+    found = misfit.sort_out(room, shape, want)
+    if misfit.awaits(room, shape):
+        until = "pods that its affinity asks for run"
+    known = ("free", shape.plain)
+    if known not in room.memo:
+        room.memo[known] = room.free(room.matching(shape), shape.amounts)
+    free: Amounts = room.memo[known]
     asks = scale(shape.amounts, want)
     lacks = shortage(asks, free)
-    facts: dict[str, str | int] = {"fit": fit, "pods": pods, "each": _each(shape), "free": _free(free, shape, want)}
-    if lacks:
-        return Verdict(reason(Code.NO_ROOM, **facts), lacks)
-    return Verdict(reason(Code.FRAGMENTED, **facts), scale(shape.amounts, want - fit))
+    facts: dict[str, str | int] = {
+        "fit": found.fit,
+        "pods": pods,
+        "each": _each(shape),
+        "nodes": found.sentence,
+    }
+    if not lacks and room.fits(shape.plain, want) < want:
+        facts |= {"free": _free(free, shape, want), "until": until or "enough is free in one place"}
+        return Verdict(reason(Code.FRAGMENTED, **facts), scale(shape.amounts, want - found.fit))
+    return Verdict(reason(Code.NO_ROOM, until=until or "enough pods end or nodes are added", **facts), lacks)
 
 
-def _not_together(room: Room, counts: Mapping[Shape, int]) -> Verdict:
+def _not_together(room: Room, counts: Mapping[Shape, int], until: str) -> Verdict:
     """Each kind of its pods fits by itself, all of them together don't."""
-    placed = [room.place_some(shape, count) for shape, count in counts.items()]
-    fit = sum(pods for placement in placed for _, pods in placement.nodes)
+    placed: list[Placement] = []
+    left: Sorted | None = None
+    for shape, count in counts.items():
+        some = room.place_some(shape, count)
+        if left is None and _count(some) < count:
+            room.free_up((some,))
+            left = misfit.sort_out(room, shape, count)
+            some = room.place_some(shape, count)
+        placed.append(some)
+    fit = sum(_count(each) for each in placed)
     room.free_up(placed)
     each = "; ".join(f"{count} of {_each(shape)}" for shape, count in counts.items())
-    resources = sorted({resource for shape in counts for resource in shape.amounts} - {PODS})
-    matching = np.logical_or.reduce([room.matching(shape) for shape in counts])
-    free = show(room.free(matching, resources))
-    return Verdict(reason(Code.NO_ROOM, fit=fit, pods=_pods(sum(counts.values()), 0), each=each, free=free))
+    nodes = "its own pods are in one another's way" if left is None else f"with the others placed, {left.sentence}"
+    facts: dict[str, str | int] = {"fit": fit, "pods": _pods(sum(counts.values()), 0), "each": each, "nodes": nodes}
+    return Verdict(reason(Code.NO_ROOM, until=until or "enough pods end or nodes are added", **facts))
 
 
-def _ruled_out(cluster: Cluster, shape: Shape) -> str:
-    """Each node by what rules it out for such pods; the counts add up to all nodes."""
-    asked = demand(shape)
-    groups: Counter[str] = Counter()
-    for slot, known in enumerate(cluster.facts):
-        if known is None:
-            continue
-        found = obstacle(asked, known)
-        if found is not None:
-            groups[words(found)] += 1
-            continue
-        offer = cluster.offer(slot)
-        lacking = next(each for each, amount in shape.request if amount > offer.get(each, 0))
-        groups[f"with less than {_named(lacking, shape.amounts[lacking])}"] += 1
-    if not groups:
-        return "the cluster has no nodes"
-    ordered = sorted(groups.items(), key=lambda group: (-group[1], group[0]))
-    parts = [f"{count} {what}" for what, count in ordered[:GROUPS]]
-    others = sum(count for _, count in ordered[GROUPS:])
-    if others:
-        parts.append(f"{others} for other causes")
-    total = sum(groups.values())
-    return f"of {total} node{'s' if total > 1 else ''}: {', '.join(parts)}"
+def _count(placement: Placement) -> int:
+    return sum(pods for _, pods in placement.nodes)
 
 
 def _pods(count: int, whole: int) -> str:

@@ -1,4 +1,4 @@
-"""Which of a pod's demands each node doesn't meet: the answer of `filters`, node by node, kept from decision to decision.
+"""Which demand of a pod each node doesn't meet: the answer of `filters` by node, kept from decision to decision.
 
 A mask (`Nodes.matching`) is enough to decide; this is for saying why. What always holds: what `Hurdles.of` gives says
 what `filters.obstacle` says of each node as it is now, and is not to be written into.

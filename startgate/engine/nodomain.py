@@ -4,7 +4,7 @@ What always holds: it is said only where the gang would have room, or more room,
 numbers are those of the domain with room for the most of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from startgate.engine.fit import Room, by_shape
 from startgate.engine.within import within_of
@@ -30,8 +30,11 @@ def never_in_one(room: Room, batches: Sequence[Batch]) -> Reason | None:
     return None
 
 
-def too_few_in_one(room: Room, batches: Sequence[Batch]) -> tuple[Reason, Amounts] | None:
-    """No domain has room for all of them now, though more would fit without that demand. With what is missing."""
+def too_few_in_one(
+    room: Room, batches: Sequence[Batch], until: Callable[[], str] = str
+) -> tuple[Reason, Amounts] | None:
+    """No domain has room for all of them now, though more would fit without that demand. With what is missing.
+    `until`: when one would have, if anybody can say; else ""."""
     within, counts = within_of(batches), by_shape(batches)
     if within is None or not within.key:
         return None
@@ -45,7 +48,8 @@ def too_few_in_one(room: Room, batches: Sequence[Batch]) -> tuple[Reason, Amount
     else:
         where = f"no {within.key} has room for any:"
     each = "; ".join(_each(shape) if len(counts) == 1 else f"{n} of {_each(shape)}" for shape, n in counts.items())
-    made = reason(Code.NO_DOMAIN, where=where, fit=best.pods, pods=_pods(whole, counts), each=each)
+    some_day = until() or "enough pods end in one place or nodes are added to it"
+    made = reason(Code.NO_DOMAIN, where=where, fit=best.pods, pods=_pods(whole, counts), each=each, until=some_day)
     missing = scale(next(iter(counts)).amounts, whole - best.pods) if len(counts) == 1 else {}
     return made, missing
 

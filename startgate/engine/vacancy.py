@@ -4,8 +4,8 @@ The lower half of a room: it counts by what the nodes alone decide, and `fit` pl
 and given back leaves it as it was; the numbers of a kind follow only in the slots where something changed.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Hashable, Iterable
+from typing import Any, Final
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class Vacancy:
         self._version = int(bare)
         self._stamps: Ints = np.full(self._free.shape[1], self._version)
         """By slot: the version in which what is free there last changed; stocks catch up when they are asked."""
+        self.memo: dict[Hashable, Any] = {}
+        """What somebody has worked out of it as it is now; forgotten when it changes."""
 
     def _copy_into(self, twin: "Vacancy") -> None:
         twin.cluster = self.cluster
@@ -43,6 +45,7 @@ class Vacancy:
         twin._stocks = {shape: stock.copy() for shape, stock in self._stocks.items()}
         twin._asked = self._asked
         twin._stamps, twin._version = self._stamps.copy(), self._version
+        twin.memo = dict(self.memo)
 
     def best_empty(self, shape: Shape, within: Within) -> Best:
         """The domain that would take the most pods of this shape if nothing were on the nodes."""
@@ -159,6 +162,7 @@ class Vacancy:
         if ours:
             np.subtract.at(self._ours, (rows, slots), pods * asked)
         self._version += 1
+        self.memo.clear()
         self._stamps[slots] = self._version
 
     def _costs(self, shape: Shape) -> tuple[Ints, Ints]:

@@ -5,6 +5,7 @@ itself; a gang that would fit then stays for their sake, and is told for whom. E
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from startgate.engine import explain
@@ -12,7 +13,9 @@ from startgate.engine.draft import Trial
 from startgate.engine.explain import Verdict
 from startgate.engine.ground import Ground, Hold
 from startgate.engine.observe import amounts_of
+from startgate.engine.outlook import GANGS, Outlook
 from startgate.engine.patience import Patience
+from startgate.engine.world import Holder
 from startgate.model.resources import Amounts
 
 LOOKED_AT: Final = 8
@@ -22,8 +25,19 @@ LOOKED_AT: Final = 8
 class Verdicts:
     """Why gangs stay, once all is decided. What is held for others is lifted: if a gang fits then, that is why."""
 
-    def __init__(self, ground: Ground, patience: Patience, holds: Sequence[Hold]) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        patience: Patience,
+        holds: Sequence[Hold],
+        holders: Iterable[Holder],
+    ) -> None:
+        """`holders`: gangs that run and haven't been told to give way."""
         self._ground = ground
+        self._holders = holders
+        self._outlook: Outlook | None = None
+        self._told: set[str] = set()
+        """Queues of which the first gang that waits for others' end has been told for whose."""
         self._protected = patience.lift()
         self._holds = holds
         for hold in holds:
@@ -49,12 +63,26 @@ class Verdicts:
     def _of_the_protected(self) -> tuple[Hold, ...]:
         return (self._protected,) if self._protected else ()
 
+    def _until(self, trial: Trial, own: str) -> str:
+        """When it could start; "" where that isn't looked into. Of each queue the first is told, of so many queues."""
+        if own or trial.queue in self._told or len(self._told) >= GANGS:
+            return ""
+        self._told.add(trial.queue)
+        if self._outlook is None:
+            view = self._ground.ahead.copy()
+            for hold in (*self._holds, *self._of_the_protected()):
+                view.hold(hold)
+            self._outlook = Outlook(view, self._holders)
+        return self._outlook.until(trial.queue, trial.batches, leaving=self._ground.parted)
+
     def _verdict(self, trial: Trial, own: str) -> Verdict:
         ground, asks = self._ground, amounts_of(trial.batches)
         protected = [hold for hold in self._of_the_protected() if hold.gang != own]
         others = [hold for hold in self._holds if hold.gang != own]
         if not (protected or others) or not ground.now.fits(trial.queue, trial.batches, asks):
-            return explain.refused(self._books, ground.now.room, trial.queue, trial.batches)
+            return explain.refused(
+                self._books, ground.now.room, trial.queue, trial.batches, partial(self._until, trial, own)
+            )
         for hold in protected:
             if not self._fits_beside(trial, asks, (hold,)):
                 return explain.held(asks, hold.gang, "which has waited longer than patience allows")

@@ -17,6 +17,9 @@ NAMED: Final = 2
 LONG: Final = 60
 """Characters of a selector, at most."""
 
+APP: Final = ("app.kubernetes.io/name", "app")
+"""Labels by which people call pods that are of no Job."""
+
 HOST: Final = "kubernetes.io/hostname"
 
 
@@ -87,9 +90,12 @@ def _where(key: str) -> str:
 
 def _whose(pods: Shape, shape: Shape) -> str:
     if pods == shape:
-        return "its own pods"
+        return "one of its own pods"
     job = next((pods.label_map[name] for name in names.JOB_NAME if name in pods.label_map), None)
-    return f"pods of {pods.namespace}/{job}" if job else f"pods of namespace {pods.namespace}"
+    if job is not None:
+        return f"pods of {pods.namespace}/{job}"
+    app = next((f" {name}={pods.label_map[name]}" for name in APP if name in pods.label_map), "")
+    return f"pods{app} of namespace {pods.namespace}"
 
 
 def _some(whose: Sequence[str]) -> str:

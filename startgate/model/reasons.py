@@ -93,18 +93,18 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         "what they free is held for it",
         Code.OTHERS_FIRST: "needs {asks}, which is free but held for {gang}, {why}; it starts when that has started, "
         "or more is free",
-        Code.NO_ROOM: "has quota and waits for nodes: {fit} of {pods} fit now ({each} each; free on nodes that "
-        "match: {free}); it starts when enough pods end or nodes are added",
+        Code.NO_ROOM: "has quota and waits for nodes: {fit} of {pods} fit now ({each} each); {nodes}; "
+        "it starts when {until}",
         Code.FRAGMENTED: "has quota and waits for nodes: {free} is free, enough in sum for {pods} of {each}, but "
-        "in pieces where only {fit} fit; it starts when enough is free in one place",
-        Code.NO_NODE_MATCHES: "no node can take its pods, however empty: {nodes}",
-        Code.NEVER_FITS: "can never fit: with every matching node empty, {fit} of {pods} of {each} would fit; "
-        "ask for less, or add nodes",
+        "in pieces where only {fit} fit; {nodes}; it starts when {until}",
+        Code.NO_NODE_MATCHES: "no node can take its pods ({each} each), however empty; {nodes}; {remedy}",
+        Code.NEVER_FITS: "can never fit: with every node empty, {fit} of {pods} would fit ({each} each); {nodes}; "
+        "{remedy}",
         Code.NO_DOMAIN: "has quota and waits for nodes together: {where} {fit} of {pods} fit now ({each} each); "
-        "it starts when enough pods end in one place or nodes are added to it",
+        "it starts when {until}",
         Code.NEVER_IN_DOMAIN: "can never fit: its pods have to be on nodes with one value of the label {key} "
         "(startgate.dev/topology), and with every node empty {most}; ask for less, name another label, or add nodes",
-        Code.VOLUMES: "waits for volumes of {pods}: {why}",
+        Code.VOLUMES: "waits for the volumes of {pods}: {why}",
         Code.CANNOT_CHECK: "asks for {what}, which Startgate does not check yet: it waits, rather than be let through "
         "unchecked; make the Job anew without the label startgate.dev/queue to run it without a gang",
         Code.RESERVING: "room is reserved on {nodes} nodes; released once the reservations stand",

@@ -298,9 +298,9 @@ def test_no_room() -> None:
     nodes.add_pod("foreign", "a", shape(gpu=1))
     plan = decide(world(nodes, ANY, [gang("g", "q", (4, shape(cpu=2, memory=8, gpu=1)))]), 0)
     assert message(plan, "g") == (
-        f"has quota and waits for nodes: 3 of 4 pods fit now (2 cpu, 8Gi memory, 1 {GPU} each; "
-        f"free on nodes that match: 32 cpu, 128Gi memory, 3 {GPU}); "
-        "it starts when enough pods end or nodes are added"
+        f"has quota and waits for nodes: 3 of 4 pods fit now (2 cpu, 8Gi memory, 1 {GPU} each); "
+        f"of 2 nodes: 2 with room for 1 or 2 each and then short of free {GPU}; "
+        "it starts when enough pods end or 1 more node like a is added"
     )
     assert stay_of(plan, "g").shortage == {GPU: 1}
 
@@ -312,7 +312,8 @@ def test_fragmented() -> None:
     plan = decide(world(nodes, ANY, [gang("g", "q", (1, shape(cpu=3)))]), 0)
     assert message(plan, "g") == (
         "has quota and waits for nodes: 4 cpu is free, enough in sum for 1 pod of 3 cpu, "
-        "but in pieces where only 0 fit; it starts when enough is free in one place"
+        "but in pieces where only 0 fit; of 2 nodes: 2 short of free cpu; "
+        "it starts when enough pods end or 1 more node like a is added"
     )
     assert stay_of(plan, "g").shortage == {"cpu": 3000, "pods": 1}
 
@@ -328,30 +329,39 @@ def test_no_node_matches_and_the_counts_add_up() -> None:
     asked = shape(cpu=4, node_selector=(("zone", "a"),))
     plan = decide(world(nodes, ANY, [gang("g", "q", (1, asked))]), 0)
     assert message(plan, "g") == (
-        "no node can take its pods, however empty: of 5 nodes: 2 without label zone=a, "
-        "1 cordoned, 1 with less than 4 cpu, 1 with taint dedicated=infra:NoSchedule"
+        "no node can take its pods (4 cpu each), however empty; of 5 nodes: 2 without label zone=a, "
+        "1 cordoned, 1 with less than 4 cpu, 1 with taint dedicated=infra:NoSchedule; "
+        "ask for less or for other nodes, or add one that meets both"
     )
     plan = decide(world(cluster(), ANY, [gang("g", "q", (1, asked))]), 0)
-    assert message(plan, "g") == "no node can take its pods, however empty: the cluster has no nodes"
+    assert message(plan, "g") == (
+        "no node can take its pods (4 cpu each), however empty; the cluster has no nodes; "
+        "add a node that has as much and meets what it asks of nodes"
+    )
 
 
 def test_many_kinds_of_nodes_are_counted_not_all_named() -> None:
-    nodes = cluster(*(node(f"n{i}", taints=[Taint(f"t{i}", "", "NoExecute")]) for i in range(9)))
+    nodes = cluster(*(node(f"n{i}", taints=[Taint(f"t{i}" + "x" * 40, "", "NoExecute")]) for i in range(9)))
     plan = decide(world(nodes, ANY, [gang("g", "q", (1, Shape(request=(("pods", 1),))))]), 0)
     assert message(plan, "g").startswith(
-        "no node can take its pods, however empty: of 9 nodes: 1 with taint t0:NoExecute,"
+        f"no node can take its pods (nothing each), however empty; of 9 nodes: 1 with taint t0{'x' * 40}:NoExecute,"
     )
-    assert message(plan, "g").endswith(", 3 for other causes")
+    assert ", 6 for other causes; change what it asks of nodes" in message(plan, "g")
+    assert len(message(plan, "g")) < 400
 
 
 def test_never_fits() -> None:
     nodes = cluster(node("a", cpu="4"), node("b", cpu="5"))
     plan = decide(world(nodes, ANY, [gang("g", "q", (3, shape(cpu=3)))]), 0)
     assert message(plan, "g") == (
-        "can never fit: with every matching node empty, 2 of 3 pods of 3 cpu would fit; ask for less, or add nodes"
+        "can never fit: with every node empty, 2 of 3 pods would fit (3 cpu each); "
+        "of 2 nodes: 2 with room for 1 each and then short of free cpu; ask for less, or add 1 more node like a"
     )
     plan = decide(world(nodes, ANY, [gang("g", "q", (1, shape(cpu=6)))]), 0)
-    assert message(plan, "g") == "no node can take its pods, however empty: of 2 nodes: 2 with less than 6 cpu"
+    assert message(plan, "g") == (
+        "no node can take its pods (6 cpu each), however empty; of 2 nodes: 2 with less than 6 cpu; "
+        "ask for less, or add a node that has as much"
+    )
 
 
 def test_more_than_the_cluster_has_is_about_nodes_not_about_quota() -> None:
@@ -363,7 +373,9 @@ def test_one_kind_of_several_has_too_little() -> None:
     nodes = cluster(node("a", cpu="8", gpu="4"))
     nodes.add_pod("foreign", "a", shape(gpu=2))
     plan = decide(world(nodes, ANY, [gang("g", "q", (1, shape(cpu=1)), (3, shape(gpu=1)))]), 0)
-    assert "2 of its 3 pods of one kind (4 in all) fit now (1 nvidia.com/gpu each;" in message(plan, "g")
+    assert "2 of its 3 pods of one kind (4 in all) fit now (1 nvidia.com/gpu each); of 1 node: 1 with" in message(
+        plan, "g"
+    )
 
 
 def test_each_kind_fits_but_not_all_together() -> None:
@@ -371,8 +383,9 @@ def test_each_kind_fits_but_not_all_together() -> None:
     nodes.add_pod("foreign", "a", shape(cpu=1))
     plan = decide(world(nodes, ANY, [gang("g", "q", (1, shape(cpu=2, gpu=1)), (2, shape(cpu=1)))]), 0)
     assert message(plan, "g") == (
-        f"has quota and waits for nodes: 2 of 3 pods fit now (1 of 2 cpu, 1 {GPU}; 2 of 1 cpu each; "
-        f"free on nodes that match: 3 cpu, 1 {GPU}); it starts when enough pods end or nodes are added"
+        f"has quota and waits for nodes: 2 of 3 pods fit now (1 of 2 cpu, 1 {GPU}; 2 of 1 cpu each); "
+        "with the others placed, of 1 node: 1 with room for 1 and then short of free cpu; "
+        "it starts when enough pods end or nodes are added"
     )
 
 
@@ -389,7 +402,9 @@ def test_places_for_pods_are_named_only_where_they_are_scarce() -> None:
     nodes = cluster(node("a", cpu="64", pods="4"))
     nodes.add_pod("foreign", "a", shape())
     plan = decide(world(nodes, ANY, [gang("g", "q", (4, ONE))]), 0)
-    assert "3 of 4 pods fit now (1 cpu each; free on nodes that match: 64 cpu, 3 pods)" in message(plan, "g")
+    assert "3 of 4 pods fit now (1 cpu each); of 1 node: 1 with room for 3 and then short of free places for pods" in (
+        message(plan, "g")
+    )
 
 
 # For the record.

@@ -1,0 +1,267 @@
+"""Why nodes don't take the pods of a gang: each node by the first thing that rules it out for one more of them.
+
+It asks the room that decided, when as many of the pods as fit have their places; so what their own anti-affinity or
+spread does is seen too. What always holds:
+
+* Each node that is known is in one group, so the counts add up to all nodes.
+* What is named is in the way: without it the node would be in another group, or take a pod.
+* The room is left as it was.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from startgate.engine.company import Pick
+from startgate.engine.filters import demand
+from startgate.engine.fit import Room
+from startgate.engine.hurdles import NONE as PASSES
+from startgate.engine.hurdles import Hurdle
+from startgate.engine.nodes import Bools, Ints
+from startgate.model import names
+from startgate.model.quantity import LARGEST
+from startgate.model.resources import FIRST, PODS, show
+from startgate.model.shape import PodTerm, Shape, Spread
+
+FAINT: Final = 2**40
+"""A maxSkew that is never reached: what is left of a constraint then is that the node has its label."""
+
+ASKED: Final = 256
+"""So many nodes are asked one by one which of the pod's volumes they can't have; the others have words in common."""
+
+BITS: Final = 10
+"""So many resources that a node may lack are told apart."""
+
+JOB: Final = (*names.JOB_NAME, *names.JOB_UID)
+"""Labels that the pods of one Job alone have."""
+
+LENGTH: Final = 230
+"""Characters that the groups take in a sentence, at most; those left out are counted."""
+
+
+class Sorted(Struct, frozen=True, dict=True):
+    """The nodes by what rules them out for one more pod."""
+
+    fit: int
+    """How many of the pods fit."""
+    takes: Ints
+    """By slot: how many of these it takes."""
+    of: Ints
+    """By slot: the number of its words; negative where there is no node."""
+    words: Sequence[str]
+    """They go on from "3 nodes …"."""
+
+    def groups(self) -> list[tuple[int, str]]:
+        """How many nodes there are of each kind, the most first; at last those that take pods."""
+        return [*self._ordered(self.takes == 0), *self._ordered(self.takes > 0)]
+
+    @cached_property
+    def sentence(self) -> str:
+        """As "of 64 nodes: 40 without nvidia.com/gpu, 14 cordoned, 10 with room for 1 each and then short of free cpu".
+        What makes it too long is counted."""
+        closed, taking = self._ordered(self.takes == 0), self._ordered(self.takes > 0)
+        nodes = int(np.count_nonzero(self.of >= 0))
+        if not nodes:
+            return "the cluster has no nodes"
+        parts = _shown(closed, LENGTH - len("".join(text for _, text in taking[:1])), "for other causes")
+        parts += _shown(taking, LENGTH - len(", ".join(parts)), "with room for some")
+        return f"of {nodes} node{'s' if nodes > 1 else ''}: {', '.join(parts)}"
+
+    def _ordered(self, mask: Bools) -> list[tuple[int, str]]:
+        there = (self.of >= 0) & mask
+        counts = np.bincount(self.of[there], minlength=len(self.words))
+        groups = [(int(counts[number]), self._text(number, there)) for number in np.flatnonzero(counts).tolist()]
+        return sorted(groups, key=lambda group: (-group[0], group[1]))
+
+    def _text(self, number: int, there: Bools) -> str:
+        pods = self.takes[there & (self.of == number)]
+        text = self.words[number]
+        return f"{_room_for(pods)} and then {text}" if pods.any() else text
+
+
+def _shown(groups: Sequence[tuple[int, str]], length: int, rest: str) -> list[str]:
+    """As many of them as there is room for, one at least; the others as a count."""
+    shown: list[str] = []
+    for count, text in groups:
+        part = f"{count} {text}"
+        if shown and len(part) > length:
+            break
+        shown.append(part)
+        length -= len(part) + 2
+    others = sum(count for count, _ in groups[len(shown) :])
+    return [*shown, f"{others} {rest}"] if others else shown
+
+
+class _Sorting:
+    """Nodes that are put into groups, the first that takes one keeps it."""
+
+    def __init__(self, hurdle: Hurdle) -> None:
+        """Begins with what the nodes' own filters say."""
+        self.of = hurdle.of.copy()
+        self.words = list(hurdle.words)
+        self.numbers = {text: number for number, text in enumerate(self.words)}
+
+    @property
+    def open(self) -> Bools:
+        still: Bools = self.of == PASSES
+        return still
+
+    def put(self, text: str, mask: Bools | np.bool_) -> None:
+        """These, as far as they are open, are in this group."""
+        self.of[mask & self.open] = self.number(text)
+
+    def number(self, text: str) -> int:
+        number = self.numbers.setdefault(text, len(self.words))
+        if number == len(self.words):
+            self.words.append(text)
+        return number
+
+
+def sort_out(room: Room, shape: Shape, count: int) -> Sorted:
+    """The nodes as they are for so many of these pods, of which not all fit."""
+    if not room.concern(shape):
+        known = ("misfit", shape.plain)  # for any number of pods the same
+        if known not in room.memo:
+            room.memo[known] = _sorted(room, shape, room.takes(shape), placed=False)
+        found: Sorted = room.memo[known]
+        return found
+    placement = room.place_some(shape, count)
+    takes = np.zeros(room.cluster.offers.shape[1], dtype=np.int64)
+    for name, pods in placement.nodes:
+        takes[room.cluster.slots[name]] += pods
+    sorted_out = _sorted(room, shape, takes, placed=True)
+    room.free_up((placement,))
+    return sorted_out
+
+
+def _sorted(room: Room, shape: Shape, takes: Ints, *, placed: bool) -> Sorted:
+    """`takes`: where those pods go that fit. `placed`: they have that room already."""
+    sorting = _Sorting(room.cluster.hurdles.of(demand(shape)))
+    _by_amounts(room, shape, sorting, takes * (not placed))
+    if placed and sorting.open.any():
+        for text, mask in room.around.obstacles(shape):
+            sorting.put(text, mask)
+        _by_volumes(room, shape, sorting)
+    sorting.put("closed by the rest of its pods", sorting.open)
+    return Sorted(int(takes.sum()), takes, sorting.of, sorting.words)
+
+
+def _room_for(pods: Ints) -> str:
+    """`pods`: how many each of some nodes takes."""
+    least, most = int(pods.min()), int(pods.max())
+    number = f"{least}" if least == most else f"{least} {'or' if most == least + 1 else 'to'} {most}"
+    return f"with room for {number}{' each' if len(pods) > 1 else ''}"
+
+
+def _by_amounts(room: Room, shape: Shape, sorting: _Sorting, spent: Ints) -> None:
+    """What the node has too little of: none at all, less than a pod asks for, or too little of it free, when so many
+    of the pods (by slot) have theirs."""
+    cluster = room.cluster
+    asks = {resource: amount for resource, amount in shape.request if amount > 0}
+    special_first = sorted(asks, key=lambda each: (each in FIRST or each == PODS, each))
+    unknown = [each for each in special_first if each not in cluster.rows]
+    if unknown:
+        sorting.put(f"without {_and(unknown)}", sorting.open)
+    if not sorting.open.any():
+        return
+    order = [each for each in special_first if each in cluster.rows]
+    asked = np.array([[min(asks[each], LARGEST)] for each in order], dtype=np.int64).reshape(-1, 1)
+    beyond = np.array([[asks[each] > LARGEST] for each in order], dtype=np.bool_).reshape(-1, 1)
+    offers = cluster.offers[[cluster.rows[each] for each in order]]
+    _lacking(sorting, order, offers == 0, lambda which: f"without {_and(which)}")
+    _lacking(sorting, order, (offers < asked) | beyond, lambda which: f"with less than {show(_part(asks, which))}")
+    there = [each for each in asks if each in cluster.rows]  # in the order of `left`
+    place = [there.index(each) for each in order]
+    needed = asked * (spent + 1)
+    lacks = room.left(shape)[place] < needed
+    really = room.left(shape, nominated=False)[place] < needed
+    sorting.put("with their room kept for nominated pods", lacks.any(axis=0) & ~really.any(axis=0))
+    _lacking(sorting, order, lacks, lambda which: f"short of free {_and(which)}")
+
+
+def _lacking(sorting: _Sorting, order: Sequence[str], lacks: Bools, words: Callable[[list[str]], str]) -> None:
+    """Puts nodes together that lack the same. `lacks`: resources x slots."""
+    slots = np.flatnonzero(lacks.any(axis=0) & sorting.open)
+    if not len(slots):
+        return
+    bits = 1 << np.minimum(np.arange(len(order)), BITS - 1)
+    codes = np.bitwise_or.reduce(np.where(lacks[:, slots], bits[:, None], 0), axis=0)
+    for code in np.flatnonzero(np.bincount(codes)).tolist():
+        alike = slots[codes == code]
+        number = sorting.number(words([order[each] for each in np.flatnonzero(lacks[:, alike[0]]).tolist()]))
+        sorting.of[alike] = number
+
+
+def _by_volumes(room: Room, shape: Shape, sorting: _Sorting) -> None:
+    """Which volumes the pod can't have on the node."""
+    if not (shape.claims or shape.ephemeral):
+        return
+    slots = np.flatnonzero(sorting.open).tolist()
+    for slot in slots[:ASKED]:
+        text = room.around.volume_obstacle(shape, slot)
+        if text is not None:
+            sorting.of[slot] = sorting.number(text)
+    if len(slots) > ASKED or room.around.volumes(shape).most == 0:
+        sorting.put("that can't have its volumes", sorting.open)
+
+
+def lasting(room: Room, shape: Shape, *, alone: bool) -> Shape:
+    """The shape with only those demands that hold whatever pods come and go.
+
+    Affinity and spread can be eased by other pods that the selector picks. None will come where it asks for the label
+    of the pods' own Job; and none is there, if the gang is of one kind (`alone`) and has nobody on a node yet.
+    """
+
+    def own(term: PodTerm) -> bool:
+        selector = term.selector
+        if not alone or selector is None or not selector.matches(shape.label_map):
+            return False
+        if term.namespaces != (shape.namespace,) or term.namespace_selector is not None:
+            return False
+        if not any(selector.match_labels.get(key) == shape.label_map.get(key, "") for key in JOB):
+            return False
+        return not room.around.is_there(Pick((replace(term, topology_key=""),)))
+
+    together = tuple(term for term in shape.together if own(term))
+    if len(together) < len(shape.together):
+        together = ()  # one and the same pod has to meet all terms
+    spread = tuple(each for each in shape.spread if own(PodTerm("", each.selector, (shape.namespace,))))
+    keys = dict.fromkeys(
+        [term.topology_key for term in shape.together if term not in together]
+        + [each.topology_key for each in shape.spread if each not in spread]
+    )
+    labelled = tuple(Spread(key, FAINT, None, honors_affinity=False) for key in keys)
+    return replace(shape, together=together, spread=(*spread, *labelled))
+
+
+def awaits(room: Room, shape: Shape) -> bool:
+    """Whether it has an affinity to other pods, of which there are none anywhere."""
+    terms = tuple(replace(term, topology_key="") for term in shape.together)
+    namespaces = room.cluster.company.namespaces
+    if not terms or all(term.picks(shape.namespace, shape.label_map, namespaces) for term in terms):
+        return False
+    return not room.around.is_there(Pick(terms))
+
+
+def fits_at_most(room: Room, shape: Shape, count: int, *, alone: bool) -> tuple[int, Shape]:
+    """How many of so many pods could be placed if no pod were on any node, and by which of their demands that is so;
+    never fewer than once others have come and gone."""
+    empty = room.fits_empty(shape)
+    if not shape.constrained or empty == 0:
+        return min(empty, count), shape.plain
+    lasts = lasting(room, shape, alone=alone)
+    fits = room.emptied().fits(lasts, count)
+    return min(count, fits if fits >= count else max(fits, room.fits(shape, count))), lasts
+
+
+def _part(asks: Mapping[str, int], which: Iterable[str]) -> dict[str, int]:
+    return {each: asks[each] for each in which}
+
+
+def _and(which: Sequence[str]) -> str:
+    called = ["places for pods" if each == PODS else each for each in which]
+    return " and ".join([", ".join(called[:-1]), called[-1]] if len(called) > 1 else called)
