@@ -1,9 +1,10 @@
 """What tests of the controller's memory share: stores fed as a reflector would feed them, without an API server."""
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -63,9 +64,10 @@ class Feed:
         uid: str = "",
         parked: str = "",
         started: float = NOW - 60,
+        annotations: Mapping[str, str] = MappingProxyType({}),
         **spec: Any,
     ) -> None:
-        annotations = {names.PARKED: parked} if parked else {}
+        annotations = {**annotations, **({names.PARKED: parked} if parked else {})}
         labels = {**Q, names.MIN_AVAILABLE: str(minimum)} if minimum else Q
         template = objects.PodTemplateSpec(metadata=objects.ObjectMeta(labels=Q), spec=one_cpu())
         made = objects.JobSpec(parallelism=pods, completions=pods, completion_mode="Indexed", template=template, **spec)
@@ -87,6 +89,7 @@ class Feed:
         phase: str = "Pending",
         leaving: bool = False,
         suffix: str = "",
+        node_selector: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         owner = objects.OwnerReference(api_version="batch/v1", kind="Job", name=job, uid=f"uid-{job}", controller=True)
         meta = self._meta(
@@ -96,11 +99,21 @@ class Feed:
             annotations={names.JOB_INDEX: str(index)},
             deletion_timestamp=rfc3339(NOW) if leaving else None,
         )
-        spec = one_cpu(node, (names.GATE,) if gated else ())
+        spec = one_cpu(node, (names.GATE,) if gated else (), node_selector)
         self.cache.pods.store.put(objects.Pod(metadata=meta, spec=spec, status=objects.PodStatus(phase=phase)))
 
-    def gang(self, job: str, slots: int, *, gathering: bool = False, at: float = NOW) -> None:
-        admission = Admission(id="a", at=rfc3339(at), slots=slots, gathering=gathering)
+    def gang(
+        self,
+        job: str,
+        slots: int,
+        *,
+        gathering: bool = False,
+        at: float = NOW,
+        node_selector: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        admission = Admission(
+            id="a", at=rfc3339(at), slots=slots, gathering=gathering, node_selector=dict(node_selector)
+        )
         self._gang(job, slots, GangStatus(phase=Phase.RELEASING, admission=admission))
 
     def claimant(self, job: str, *victims: str, queue: str = "q") -> None:
@@ -121,6 +134,9 @@ class Feed:
         for index in range(pods):
             self.pod(job, index, gated=False, node="a", phase="Running", leaving=index >= pods - leaving)
 
+    def node(self, name: str, **labels: str) -> None:
+        self.cache.nodes.store.put(objects.Node(metadata=self._meta(name, labels=labels)))
+
     def gone(self, job: str, index: int) -> None:
         """The pod is there no more."""
         self.cache.pods.store.forget(f"{job}-{index}", "n", f"uid-{job}-{index}")
@@ -134,10 +150,15 @@ class Feed:
         return self.gangs.states[f"uid-{job}"]
 
 
-def one_cpu(node: str = "", gates: tuple[str, ...] = ()) -> objects.PodSpec:
+def one_cpu(
+    node: str = "", gates: tuple[str, ...] = (), node_selector: Mapping[str, str] = MappingProxyType({})
+) -> objects.PodSpec:
     container = objects.Container(name="c", resources=objects.Resources(requests={"cpu": "1"}))
     return objects.PodSpec(
-        node_name=node, containers=(container,), scheduling_gates=tuple(objects.SchedulingGate(name=g) for g in gates)
+        node_name=node,
+        containers=(container,),
+        scheduling_gates=tuple(objects.SchedulingGate(name=g) for g in gates),
+        node_selector=dict(node_selector),
     )
 
 

@@ -365,3 +365,26 @@ def test_two_gangs_get_a_domain_each() -> None:
     plan = decide(world(racks(a=(2, 2), b=(4,), none=(20,)), QUEUES, waiting), 0.0)
     assert went(plan) == ["g1", "g2"]
     assert {dict(go.node_selector)[RACK] for go in plan.go} == {"a", "b"}
+
+
+@given(st.integers(0, 10**6))
+@UNHURRIED
+def test_every_plan_keeps_gangs_together(seed: int) -> None:
+    rng = random.Random(seed)
+    nodes = _some_nodes(rng)
+    waiting = []
+    for i in range(rng.randint(1, 4)):
+        kind, within = shape(cpu=rng.choice([1, 2])), rng.choice([IN_RACK, IN_RACK, NEAR, None])
+        extra = (Batch(kind, rng.randint(1, 3), within),) if rng.random() < 0.5 else ()
+        waiting.append(replace(asks(f"g{i}", Batch(kind, rng.randint(1, 4), within), since=float(i)), extra=extra))
+    plan = decide(world(cluster(*nodes), QUEUES, waiting), 100.0)
+    by_name = {each.metadata.name: each.metadata.labels for each in nodes}
+    demands = {each.gang: each.minimum[0].within for each in waiting}
+    for go in plan.go:
+        values = {by_name[name].get(RACK) for name in places(go.placements)}
+        if demands[go.gang] is IN_RACK:
+            assert {(RACK, value) for value in values} == set(go.node_selector.items())
+        else:
+            assert not go.node_selector
+    rng.shuffle(nodes)
+    assert decide(world(cluster(*nodes), QUEUES, waiting), 100.0) == plan
