@@ -73,8 +73,6 @@ class Loop:
 
     async def run(self) -> None:
         """For ever, until cancelled; raises what a flight couldn't live with."""
-        for uid in list(self._cache.groups):
-            self._gangs.refresh(uid, self._clock())
         while True:
             if self._under_way.failed:
                 raise self._under_way.failed

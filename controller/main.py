@@ -43,6 +43,10 @@ from startgate.model.duration import DurationError, parse_seconds
 
 log = logging.getLogger(__name__)
 
+YOUNG = 50_000
+"""Objects made before the collector looks for cycles among them. Python's own few hundred are for small programs: while
+a cluster's pods are read in, it would go through them again and again."""
+
 CONNECTIONS = 64
 """To the API server: lifts, other writes and the watches (see writes.LIFTS_AT_ONCE)."""
 
@@ -186,6 +190,7 @@ def run() -> None:
     """Exit status 0 after a signal, 1 with a sentence where it couldn't go on."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     _structured_logs()
+    gc.set_threshold(YOUNG)
     try:
         uvloop.run(start(arguments()))
     except BaseExceptionGroup as group:
