@@ -32,7 +32,12 @@ from tests.oracle.watch import Watched, key
 
 FLAGS: Final = {
     # Accounts, conditions as taints, and finalizers on volumes are matters of controllers that don't run here.
-    "kube-apiserver": ["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection"],
+    # Nobody reads the audit log, and there is nobody to be fair to.
+    "kube-apiserver": [
+        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection",
+        "--audit-log-path=",
+        "--enable-priority-and-fairness=false",
+    ],
     "kube-controller-manager": ["--controllers=serviceaccount-controller,ephemeral-volume-controller"],
     # How fast it may write, and who may read its metrics, has no influence on what it decides.
     "kube-scheduler": [
@@ -123,6 +128,14 @@ class Plane:
         for name, value in PRIORITIES.items():
             body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"}
             await self._post("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        await self._hush()
+
+    async def _hush(self) -> None:
+        """kube-scheduler may write no Events: nobody reads them, and they are a third of its writes."""
+        path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:kube-scheduler"
+        role = msgspec.json.decode(await self._client.request("GET", path))
+        rules = [rule for rule in role["rules"] if "events" not in rule.get("resources", ())]
+        await self._client.request("PATCH", path, body={"rules": rules}, content_type=Patch.MERGE)
 
     async def prepare(self, case: Case) -> tuple[dict[str, list[Json]], list[Json]]:
         """Makes all of it, the gang's pods behind their gate, and awaits that kube-scheduler knows of it.
