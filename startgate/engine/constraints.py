@@ -4,10 +4,11 @@ kube-scheduler's filters InterPodAffinity and PodTopologySpread (default configu
 
 * What `arrange` gives can be bound in its order, one pod after the other: each is let in with those before it there.
 * It is as many as can be placed by whatever method under one constraint that the pods themselves change (one spread, or
-  anti-affinity to itself, or affinity to itself by keys of which it is the only one), together with any number of those
-  that they don't (existing pods', or about others), and under a spread with anti-affinity to itself where no domain of
-  the latter lies in two of the former.
-* Under several others it may be fewer than a cleverer search would find: a few orders are tried.
+  anti-affinity to itself, or affinity to itself), together with any number of those that they don't (about others, or
+  of others), and under a spread with anti-affinity to itself by node, or by what lies within the domains of the spread.
+* Under several spreads it has been so wherever the domains of one lie within those of the next, as racks do in zones.
+* Under others, it may be fewer than a cleverer search would find: a few orders are tried (`filling`), and, for affinity
+  to itself together with limits, a few domains.
 """
 
 from collections.abc import Callable

@@ -137,6 +137,11 @@ def test_one_and_the_same_pod_has_to_meet_all_terms() -> None:
     assert placed(shape, 99, *spots, there=(There(whole, "a"),)) == {"a": 9}
 
 
+def test_one_domain_that_has_room_for_all_is_found_among_many_that_have_not() -> None:
+    spots = [spot(f"{number:03}", 9 if number == 77 else 2, host=str(number)) for number in range(100)]
+    assert placed(pod(together=(near(HOST),)), 5, *spots) == {"077": 5}
+
+
 def test_a_pod_that_has_part_of_the_labels_under_it_is_joined_by_nobody() -> None:
     spots = (spot("a", zone="1", rack="1"), spot("b", zone="1"), spot("c"))
     shape = pod(together=(near(ZONE), near(RACK)))
