@@ -121,7 +121,7 @@ class Drafts:
                 placements=draft.placements,
                 count=sum(batch.count for batch in draft.batches),
                 tight=slack.is_tight(draft, one_by_one=draft.kind in one_by_one),
-                numbers=draft.numbers,
+                numbers=_with_domain(draft),
                 node_selector=_selector(draft.within),
                 pinned=_is_pinned(draft),
             )
@@ -172,6 +172,11 @@ class _Slack:
 def _selector(within: Within | None) -> dict[str, str]:
     """What keeps pods in their domain."""
     return {within.key: within.value} if within is not None and within.key and within.value is not None else {}
+
+
+def _with_domain(draft: Draft) -> dict[str, str]:
+    """What the rule saw, and the domain that it chose."""
+    return draft.numbers | {"domain": f"{key}={value}" for key, value in _selector(draft.within).items()}
 
 
 def _is_pinned(draft: Draft) -> bool:

@@ -236,6 +236,7 @@ def test_the_plan_says_what_keeps_the_pods_together() -> None:
     go = go_of(plan, "g")
     assert (go.count, dict(go.node_selector)) == (4, {RACK: "a"})  # the fifth would have to go elsewhere
     assert set(places(go.placements)) == {"a-0", "a-1"}
+    assert go.numbers["domain"] == f"{RACK}=a"
     assert go.tight
     loose = decide(world(racks(a=(8, 8), b=(30,)), QUEUES, [waiting]), 0.0)
     assert not go_of(loose, "g").tight
