@@ -94,10 +94,6 @@ class Plan(Struct, frozen=True, eq=False):
     own: tuple[Wish, ...] = ()
     """The same of each pod."""
 
-    def mask(self) -> Bools | None:
-        """What all rules allow; None: every node."""
-        return np.logical_and.reduce([rule.mask for rule in self.rules]) if self.rules else None
-
 
 class HopelessError(Exception):
     """Such pods can't go anywhere; the text says why, as a clause."""

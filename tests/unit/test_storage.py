@@ -1,13 +1,15 @@
 """Volumes: the engine says of each node what kube-scheduler's plugins would, and what it places can be bound."""
 
+import random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from startgate.engine.volumes import UNLIMITED, Allowed, Volumes
 from tests.unit.volume_reference import Json, Reference, RefusedError
-from tests.unit.volume_worlds import WIDTH, another, loaded, pods, shape_of, worlds
+from tests.unit.volume_worlds import WIDTH, another, loaded, pods, shape_of, turn, worlds
 
-UNHURRIED = settings(deadline=None, max_examples=300)  # the machine may be busy with other things
+UNHURRIED = settings(deadline=None, max_examples=150)  # the machine may be busy with other things
 
 
 def passes(allowed: Allowed, slot: int) -> int:
@@ -77,3 +79,68 @@ def test_a_node_takes_as_many_as_kube_scheduler_would_put_there(
         pass
     assert min(cap, 6) == bound
     assert volumes.take(shape_of(pod), [slot], [min(cap, 6)]) == [bound]
+
+
+def answers(volumes: Volumes, asked: list[Json], world: Reference) -> list[object]:
+    """All that can be said about these pods."""
+    found: list[object] = []
+    for pod in asked:
+        allowed = volumes.allows(shape_of(pod))
+        slots = range(len(world.nodes))
+        domains = [int(allowed.domains[slot]) for slot in slots] if allowed.domains is not None else None
+        found += [allowed.obstacle, allowed.most, allowed.independent, domains]
+        found += [(passes(allowed, slot), volumes.why(shape_of(pod), slot)) for slot in slots]
+    return found
+
+
+GANGS = st.lists(pods("new"), min_size=1, max_size=3)
+
+
+@UNHURRIED
+@given(old=worlds(), new=worlds(), asked=GANGS, order=st.randoms(use_true_random=False))
+def test_what_was_before_and_in_which_order_things_came_makes_no_difference(
+    old: Reference, new: Reference, asked: list[Json], order: random.Random
+) -> None:
+    held = loaded(old)
+    Volumes(held, WIDTH, bare=True)
+    answers(Volumes(held, WIDTH), asked, old)  # all that is remembered is of the old world
+    twin = held.copy()
+    turn(held, old, new, order)
+    expected = answers(Volumes(loaded(new), WIDTH), asked, new)
+    assert answers(Volumes(held, WIDTH), asked, new) == expected
+    assert answers(Volumes(loaded(new, order), WIDTH), asked, new) == expected
+    assert answers(Volumes(twin, WIDTH), asked, old) == answers(Volumes(loaded(old), WIDTH), asked, old)
+
+
+@UNHURRIED
+@given(world=worlds(), gang=pods("new"), others=GANGS, count=st.integers(1, 4), forced=st.booleans())
+def test_what_is_given_back_leaves_no_trace(
+    world: Reference, gang: Json, others: list[Json], count: int, forced: bool
+) -> None:
+    volumes = Volumes(loaded(world), WIDTH)
+    place(volumes, others[0], 1, list(range(len(world.nodes))))
+    asked = [gang, *others]
+    before = answers(volumes, asked, world)
+    twin = volumes.copy()
+    if forced:
+        volumes.put(shape_of(gang), 0, count)
+        volumes.give(shape_of(gang), 0, count)
+    else:
+        placed = place(volumes, gang, count, list(range(len(world.nodes))))
+        assert answers(twin, asked, world) == before
+        for slot in placed:
+            volumes.give(shape_of(gang), slot, 1)
+    assert answers(volumes, asked, world) == before
+
+
+@UNHURRIED
+@given(world=worlds(), asked=GANGS)
+def test_without_the_pods_that_are_there_no_fewer_fit(world: Reference, asked: list[Json]) -> None:
+    """What is said of an empty cluster never rules out what goes now, or would if all pods were given away."""
+    held = loaded(world)
+    now, empty = Volumes(held, WIDTH), Volumes(held, WIDTH, bare=True)
+    for each, node in world.pods:
+        now.give(shape_of(each), list(world.nodes).index(node), 1)
+    for pod in asked:
+        some, most = now.allows(shape_of(pod)), empty.allows(shape_of(pod))
+        assert all(passes(some, slot) <= passes(most, slot) for slot in range(len(world.nodes)))

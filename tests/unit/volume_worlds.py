@@ -2,7 +2,8 @@
 
 import json
 import random
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import msgspec
 from hypothesis import strategies as st
@@ -153,41 +154,63 @@ def reference(nodes: dict[str, Json], choice: random.Random | None = None, **obj
     return made
 
 
-def loaded(world: Reference, order: random.Random | None = None) -> Storage:
-    """The same world as the engine holds it, in whatever order it came."""
+Step: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
+
+
+def contents(world: Reference, held: Storage) -> dict[tuple[str, object], tuple[Step, Step]]:
+    """What is in this world, each with how the engine is told of it, and how that it is gone."""
 
     def decoded(each: Json, kind: Any) -> Any:
         return msgspec.json.decode(json.dumps(each).encode(), type=kind)
 
+    found: dict[tuple[str, object], tuple[Step, Step]] = {}
+    for slot, (name, labels) in enumerate(world.nodes.items()):
+        found["node", slot] = (held.set_node, (slot, name, labels)), (held.set_node, (slot, name, None))
+    for name, each in world.volumes.items():
+        made = storage.volume_of(decoded(each, storage.PersistentVolume))
+        found["volume", name] = (held.set_volume, (made,)), (held.remove_volume, (name,))
+    for key, each in world.claims.items():
+        claimed = storage.claim_of(decoded(each, storage.PersistentVolumeClaim))
+        found["claim", key] = (held.set_claim, (claimed,)), (held.remove_claim, key)
+    for name, each in world.classes.items():
+        kind = storage.class_of(decoded(each, storage.StorageClass))
+        found["class", name] = (held.set_class, (kind,)), (held.remove_class, (name,))
+    for name, each in world.on_node.items():
+        there = storage.drivers_of(decoded(each, storage.CSINode))
+        found["drivers", name] = (held.set_node_drivers, (there,)), (held.remove_node_drivers, (name,))
+    for name, each in world.drivers.items():
+        driver = storage.driver_of(decoded(each, storage.CSIDriver))
+        found["driver", name] = (held.set_driver, (driver,)), (held.remove_driver, (name,))
+    for name, each in world.attachments.items():
+        attached = storage.attachment_of(decoded(each, storage.VolumeAttachment))
+        found["attachment", name] = (held.set_attachment, (attached,)), (held.remove_attachment, (name,))
+    for each, node in world.pods:
+        slot = list(world.nodes).index(node)
+        found["pod", each["name"]] = (held.add_pod, (shape_of(each), slot)), (held.add_pod, (shape_of(each), slot, -1))
+    return found
+
+
+def loaded(world: Reference, order: random.Random | None = None) -> Storage:
+    """The same world as the engine holds it, in whatever order it came."""
     held = Storage()
     held.widen(WIDTH)
-    steps = [
-        *((held.set_node, slot, name, world.nodes[name]) for slot, name in enumerate(world.nodes)),
-        *(
-            (held.set_volume, storage.volume_of(decoded(each, storage.PersistentVolume)))
-            for each in world.volumes.values()
-        ),
-        *(
-            (held.set_claim, storage.claim_of(decoded(each, storage.PersistentVolumeClaim)))
-            for each in world.claims.values()
-        ),
-        *((held.set_class, storage.class_of(decoded(each, storage.StorageClass))) for each in world.classes.values()),
-        *(
-            (held.set_node_drivers, storage.drivers_of(decoded(each, storage.CSINode)))
-            for each in world.on_node.values()
-        ),
-        *((held.set_driver, storage.driver_of(decoded(each, storage.CSIDriver))) for each in world.drivers.values()),
-        *(
-            (held.set_attachment, storage.attachment_of(decoded(each, storage.VolumeAttachment)))
-            for each in world.attachments.values()
-        ),
-        *((held.add_pod, shape_of(each), list(world.nodes).index(node)) for each, node in world.pods),
-    ]
+    steps = [put for put, _ in contents(world, held).values()]
     if order is not None:
         order.shuffle(steps)
-    for step, *arguments in steps:
+    for step, arguments in steps:
         step(*arguments)
     return held
+
+
+def turn(held: Storage, old: Reference, new: Reference, order: random.Random) -> None:
+    """What was loaded from the old world becomes the new one, one change after the other."""
+    before, after = contents(old, held), contents(new, held)
+    gone = [take for what, (_, take) in before.items() if what not in after or what[0] == "pod"]
+    come = [put for put, _ in after.values()]
+    for steps in (gone, come):
+        order.shuffle(steps)
+        for step, arguments in steps:
+            step(*arguments)
 
 
 CLASSES = {
