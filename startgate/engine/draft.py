@@ -176,7 +176,8 @@ def _selector(within: Within | None) -> dict[str, str]:
 
 def _with_domain(draft: Draft) -> dict[str, str]:
     """What the rule saw, and the domain that it chose."""
-    return draft.numbers | {"domain": f"{key}={value}" for key, value in _selector(draft.within).items()}
+    domain = ",".join(f"{key}={value}" for key, value in _selector(draft.within).items())
+    return {**draft.numbers, "domain": domain} if domain else draft.numbers
 
 
 def _is_pinned(draft: Draft) -> bool:
