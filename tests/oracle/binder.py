@@ -82,7 +82,7 @@ class Binder:
         """The driver, and from where its volumes for this node can be used."""
         driver = (await self._get(f"/apis/storage.k8s.io/v1/storageclasses/{storage_class}"))["provisioner"]
         try:
-            drivers = (await self._get(f"/apis/storage.k8s.io/v1/csinodes/{node}"))["spec"].get("drivers", ())
+            drivers = (await self._get(f"/apis/storage.k8s.io/v1/csinodes/{node}"))["spec"].get("drivers") or ()
         except ApiError:
             drivers = ()
         keys = [name for it in drivers if it["name"] == driver for name in it.get("topologyKeys") or ()]

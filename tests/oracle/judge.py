@@ -195,7 +195,7 @@ class _Shrinking:
         self._left -= 1
         try:
             verdict = await self._judge.judge(case)
-        except (RefusedError, ValueError):
+        except (RefusedError, TimeoutError, ValueError):
             return False
         same = (verdict.outcome, verdict.mistaken) == (self.found.outcome, self.found.mistaken)
         if same:

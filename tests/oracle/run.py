@@ -26,7 +26,8 @@ async def run(
     found: Path | None = None,
     say: Callable[[str], None],
 ) -> Tally:
-    """The cases of this seed from number `first` on. A case that the API server refuses is said, and not counted."""
+    """The cases of this seed from number `first` on. A case that the API server refuses, or about which
+    kube-scheduler comes to no end, is said, and not counted."""
     tally, began = Tally(), time.monotonic()
     for number in range(first, first + clusters):
         case = generate(seed, number, enabled)
@@ -35,6 +36,10 @@ async def run(
         except RefusedError as error:
             tally.refused += 1
             say(f"{case.name} ({', '.join(case.features)}) was refused: {error}")
+            continue
+        except TimeoutError as error:
+            tally.unanswered += 1
+            say(f"{case.name} ({', '.join(case.features)}) has no answer: {error or 'nothing happens any more'}")
             continue
         tally.count(verdict)
         if verdict.outcome is not Outcome.AGREED:

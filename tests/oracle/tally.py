@@ -24,6 +24,7 @@ class Tally:
     bound: int = 0
     """In so many of them all of the gang was bound."""
     refused: int = 0
+    unanswered: int = 0
     rows: dict[str, Row] = field(default_factory=dict)
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     careful: Counter[Careful] = field(default_factory=Counter)
@@ -68,6 +69,8 @@ class Tally:
         lines += [f"  {count} {why}" for why, count in self.careful.most_common()]
         if self.refused:
             lines.append(f"Refused by the API server, and not counted: {self.refused}")
+        if self.unanswered:
+            lines.append(f"Without an answer, and not counted: {self.unanswered}")
         return "\n".join(lines)
 
     def page(self) -> str:

@@ -24,5 +24,5 @@ async def test_the_engine_and_kube_scheduler_agree(plane: Plane) -> None:
     tally = await run(Judge(plane), CLUSTERS, SEED, say=print)
     print(tally.table())
     assert [f"{each.case.name}: {each.outcome}, {each.answer}, {each.unbound}" for each in tally.mistakes] == []
-    assert (tally.clusters, tally.refused) == (CLUSTERS, 0)
+    assert (tally.clusters, tally.refused, tally.unanswered) == (CLUSTERS, 0, 0)
     assert CLUSTERS / 4 <= tally.bound <= CLUSTERS * 3 / 4, "of such clusters, gangs fit in some and not in others"
