@@ -88,10 +88,10 @@ class Canned(Client):
         yield silence()
 
 
-def listings(jobs: int, deployments: int, nodes: int) -> dict[str, Listing]:
+def listings(jobs: int, deployments: int, nodes: int, *, named: bool = False) -> dict[str, Listing]:
     def pods() -> Iterator[population.Manifest]:
         yield from population.pods_of_jobs(jobs, nodes)
-        yield from population.pods_of_deployments(deployments, nodes)
+        yield from population.pods_of_deployments(deployments, nodes, named=named)
 
     namespace = {"metadata": {"name": population.NAMESPACE, "labels": {"kubernetes.io/metadata.name": "scale"}}}
     return {
@@ -104,8 +104,8 @@ def listings(jobs: int, deployments: int, nodes: int) -> dict[str, Listing]:
     }
 
 
-async def measure(jobs: int, deployments: int, nodes: int, *, trace: bool) -> Sizes:
-    client = Canned(listings(jobs, deployments, nodes))
+async def measure(jobs: int, deployments: int, nodes: int, *, named: bool, trace: bool) -> Sizes:
+    client = Canned(listings(jobs, deployments, nodes, named=named))
     cache = Cache(client, lambda: None)
     gangs = Gangs(cache)
     gc.collect()
@@ -172,8 +172,11 @@ def main() -> None:
     parser.add_argument("--deployments", type=int, default=500)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--trace", action="store_true", help="say where what is held was allocated (slow)")
+    parser.add_argument("--named", action="store_true", help="pods of Deployments have a label each that no other has")
     options = parser.parse_args()
-    sizes = asyncio.run(measure(options.jobs, options.deployments, options.nodes, trace=options.trace))
+    sizes = asyncio.run(
+        measure(options.jobs, options.deployments, options.nodes, named=options.named, trace=options.trace)
+    )
     print(msgspec.json.encode(sizes).decode())
 
 

@@ -115,8 +115,9 @@ def pods_of_jobs(count: int, nodes: int) -> Iterator[Manifest]:
             yield _running(pod_of_job(job_name(number), index), (number * SIZE + index) % nodes)
 
 
-def pods_of_deployments(count: int, nodes: int) -> Iterator[Manifest]:
-    """Twenty of each Deployment. One in four keeps its pods apart, another spreads them over the zones."""
+def pods_of_deployments(count: int, nodes: int, *, named: bool = False) -> Iterator[Manifest]:
+    """Twenty of each Deployment. One in four keeps its pods apart, another spreads them over the zones. `named`: each
+    pod has a label with its name, as those of a StatefulSet have, so that no two are alike."""
     for number in range(count):
         app = f"service-{number:04}"
         replicas = f"{app}-{number:09x}"
@@ -135,7 +136,9 @@ def pods_of_deployments(count: int, nodes: int) -> Iterator[Manifest]:
             spread = {**selector, "topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
             spec["topologySpreadConstraints"] = [spread]
         for index in range(SIZE):
-            meta = _meta(f"{replicas}-{index:05}", labels, owner=("apps/v1", "ReplicaSet", replicas))
+            name = f"{replicas}-{index:05}"
+            own = {"statefulset.kubernetes.io/pod-name": name} if named else {}
+            meta = _meta(name, labels | own, owner=("apps/v1", "ReplicaSet", replicas))
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": _pod_spec("250m", "512Mi") | spec}
             yield _running(pod, (number * SIZE + index) % nodes)
 

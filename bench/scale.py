@@ -11,15 +11,19 @@ import asyncio
 import contextlib
 import os
 import signal
+import statistics
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import uvloop
 
 from bench import population
+from bench.costs import Cpu
 from bench.inside import Sizes, resident
 from bench.parallel import in_parallel
 from bench.planting import plant
@@ -42,6 +46,7 @@ START_MARK: Final = 2.0
 TRIAL: Final = "trial"
 """The namespace in which something waits for the program that starts."""
 SCHEDULER: Final = "kube-scheduler"
+SERVER: Final = "kube-apiserver"
 FLAGS: Final = {
     # As it ships: it elects a leader too. (`localcluster` saves itself that.)
     SCHEDULER: ["--leader-elect=true"],
@@ -54,21 +59,25 @@ SETTLE: Final = 3.0
 
 
 class Start(msgspec.Struct):
-    """One start. Seconds from the process's start to the first pod that it has let go."""
+    """One start. Seconds from the process's start until what waited for it is let go: one pod bound by kube-scheduler, or
+    all gates of a gang lifted by the controller."""
 
     program: str
     seconds: float
+    cpu: float
+    """Seconds of CPU of the process until then."""
+    server: float
+    """The same of the API server, meanwhile."""
     resident: int
     """KiB, some seconds later."""
     peak: int
 
 
 class Scale(msgspec.Struct):
-    """All figures, as they are printed by --json."""
+    """All figures, as they are in the JSON file."""
 
     inside: Sizes
-    pods: int
-    nodes: int
+    unlike: Sizes
     empty: int
     """KiB that the controller has resident on a cluster without nodes and pods."""
     starts: list[Start]
@@ -152,14 +161,19 @@ class Trials:
 
     async def _start(self, program: str, starting: Awaitable[None], done: Callable[[Pod], bool], pods: int) -> Start:
         await self._until(lambda: len(self.pods.store) == pods)
+        before = self._cpu(SERVER)
         began = time.perf_counter()
         ready = asyncio.ensure_future(starting)
         await self._until(lambda: all(done(pod) for pod in self.pods.store))
         seconds = time.perf_counter() - began
+        cpu, server = self._cpu(program), self._cpu(SERVER) - before
         await ready
         await asyncio.sleep(SETTLE)
         pid = self._cluster.pids[program]
-        return Start(program, seconds, resident(pid, "VmRSS"), resident(pid, "VmHWM"))
+        return Start(program, seconds, cpu, server, resident(pid, "VmRSS"), resident(pid, "VmHWM"))
+
+    def _cpu(self, program: str) -> float:
+        return Cpu.read({program: self._cluster.pids[program]}).processes[program]
 
     async def _until(self, done: Callable[[], bool]) -> None:
         async with asyncio.timeout(WITHIN):
@@ -211,7 +225,7 @@ async def _count(client: Client, kind: kinds.Kind[Any]) -> int:
     return len(page["items"] or ()) + int(page["metadata"].get("remainingItemCount", 0))
 
 
-async def measure(options: argparse.Namespace, inside: Sizes) -> Scale:
+async def measure(options: argparse.Namespace, inside: Sizes, unlike: Sizes) -> Scale:
     sizes = options.jobs, options.deployments, options.nodes
     async with ground() as (cluster, startgate, client):
         trials = Trials(cluster, startgate, client)
@@ -225,36 +239,34 @@ async def measure(options: argparse.Namespace, inside: Sizes) -> Scale:
         say("Planting.")
         await fill(cluster, client, *sizes)
         await trials.take_leases()
-        results = Scale(inside, inside.pods, inside.nodes, empty, [], [])
-        for _ in range(options.runs):
-            for start in (trials.scheduler, trials.controller):
-                results.starts.append(await _trial(trials, start))
-        for start in (trials.scheduler, trials.controller) if options.crash else ():
-            made = await _trial(trials, start, crash=True)
-            results.crashed.append(await _trial(trials, start))
-            del made
+        results = Scale(inside, unlike, empty, [], [])
+        programs = (trials.scheduler, trials.controller)
+        for _ in range(options.runs - 1):
+            for program in programs:
+                results.starts.append(await _trial(trials, program))
+        for program in programs:
+            results.starts.append(await _trial(trials, program, crash=True))
+            results.crashed.append(await _trial(trials, program))
         following.cancel()
         return results
 
 
-async def _trial(trials: Trials, start: Callable[[], Awaitable[Start]], *, crash: bool = False) -> Start:
-    made = await start()
-    say(f"{made.program}: {made.seconds:.2f} s, {made.resident / 1024:.0f} MiB, at most {made.peak / 1024:.0f} MiB")
+async def _trial(trials: Trials, program: Callable[[], Awaitable[Start]], *, crash: bool = False) -> Start:
+    """One start, and the end of it."""
+    made = await program()
+    held = f"{made.resident / 1024:.0f} MiB, at most {made.peak / 1024:.0f} MiB"
+    say(f"{made.program}: {made.seconds:.2f} s ({made.cpu:.2f} s CPU, API server {made.server:.2f}), {held}")
     await trials.stop(made.program, crash=crash)
     await trials.clear()
     return made
 
 
-async def look_inside(jobs: int, deployments: int, nodes: int) -> Sizes:
+def look_inside(*options: str) -> Sizes:
     """`bench.inside`, in a process of its own."""
-    sizes = [f"--jobs={jobs}", f"--deployments={deployments}", f"--nodes={nodes}"]
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.inside", *sizes, stdout=asyncio.subprocess.PIPE
-    )
-    output, _ = await child.communicate()
+    child = subprocess.run([sys.executable, "-m", "bench.inside", *options], stdout=subprocess.PIPE, check=False)
     if child.returncode != 0:
         raise ClusterError("bench.inside has failed; what it says stands above.")
-    return msgspec.json.decode(output, type=Sizes)
+    return msgspec.json.decode(child.stdout, type=Sizes)
 
 
 def say(sentence: str) -> None:
@@ -262,21 +274,77 @@ def say(sentence: str) -> None:
     sys.stderr.write(f"{sentence}\n")
 
 
+def memory(inside: Sizes, unlike: Sizes, scale: Scale | None) -> Iterator[str]:
+    """The figures of memory, each with what it is held against."""
+    yield f"Memory of the controller with {inside.pods:,} pods on {inside.nodes:,} nodes, in bytes for each pod"
+    rows = [
+        ("in a process of its own", inside.after - inside.before),
+        ("  the most while it reads", inside.peak - inside.before),
+        ("  without what the nodes take", inside.after - inside.with_nodes),
+        ("  no two pods alike", unlike.after - unlike.before),
+    ]
+    if scale is not None:
+        started = [each for each in scale.starts if each.program != SCHEDULER]
+        rows += [
+            ("the program, on a cluster", max(each.resident for each in started) - scale.empty),
+            ("  the most while it reads", max(each.peak for each in started) - scale.empty),
+        ]
+    for what, kib in rows:
+        held = kib * 1024 / inside.pods
+        yield f"  {what:32} {held:7,.0f}   {_mark(held, MEMORY_MARK, f'{MEMORY_MARK:,}')}"
+
+
+def starts(scale: Scale) -> Iterator[str]:
+    """Each start beside kube-scheduler's in the same round, and the ratio of the medians."""
+    yield "From the process's start until what waits is let go, in seconds (CPU: its own + the API server's)"
+    yield f"  {'':10}{'kube-scheduler':>26}{'controller':>26}   ratio"
+    ours = [each for each in scale.starts if each.program != SCHEDULER]
+    theirs = [each for each in scale.starts if each.program == SCHEDULER]
+    for number, (one, other) in enumerate(zip(theirs, ours, strict=True), 1):
+        yield _row(f"run {number}", one, other)
+    yield _row("crashed", *scale.crashed)
+    ratio = _median(ours) / _median(theirs)
+    mark = _mark(ratio, START_MARK, f"{START_MARK:g} times kube-scheduler's")
+    yield f"  medians: {_median(ours):.2f} / {_median(theirs):.2f} = {ratio:.2f}   {mark}"
+
+
+def _row(name: str, one: Start, other: Start) -> str:
+    cells = (f"{each.seconds:.2f} ({each.cpu:.2f} + {each.server:.2f})" for each in (one, other))
+    return f"  {name:10}" + "".join(f"{cell:>26}" for cell in cells) + f"   {other.seconds / one.seconds:5.2f}"
+
+
+def _median(of: Sequence[Start]) -> float:
+    return statistics.median(each.seconds for each in of)
+
+
+def _mark(figure: float, mark: float, words: str) -> str:
+    return f"{'met' if figure <= mark else 'MISSED'}: at most {words}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("--jobs", type=int, default=1000, help="gangs of 20 that run (default: %(default)s)")
     parser.add_argument("--deployments", type=int, default=500, help="of 20 pods each (default: %(default)s)")
-    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--nodes", type=int, default=5000, help="default: %(default)s")
     parser.add_argument("--runs", type=int, default=3, help="starts of each program (default: %(default)s)")
     parser.add_argument("--inside", action="store_true", help="without a cluster: memory in a process of its own only")
-    parser.add_argument("--crash", action="store_true", help="also starts after a crash, with the old lease running")
+    parser.add_argument("--output", type=Path, help="a file for all figures, as JSON")
     options = parser.parse_args()
-
-    async def work() -> Scale | Sizes:
-        inside = await look_inside(options.jobs, options.deployments, options.nodes)
-        return inside if options.inside else await measure(options, inside)
-
-    print(uvloop.run(work()))
+    try:
+        sizes = [f"--jobs={options.jobs}", f"--deployments={options.deployments}", f"--nodes={options.nodes}"]
+        inside = look_inside(*sizes)
+        pods = options.jobs + options.deployments
+        unlike = look_inside("--named", "--jobs=0", f"--deployments={pods}", f"--nodes={options.nodes}")
+        scale = None if options.inside else uvloop.run(measure(options, inside, unlike))
+    except (ClusterError, TimeoutError) as problem:
+        say(f"The bench could not go on: {problem}")
+        return 1
+    except KeyboardInterrupt:
+        say("Stopped; nothing is left running.")
+        return 130
+    print("\n".join([*memory(inside, unlike, scale), *(starts(scale) if scale else ())]))
+    if options.output:
+        options.output.write_bytes(msgspec.json.format(msgspec.json.encode(scale or [inside, unlike]), indent=2))
     return 0
 
 
