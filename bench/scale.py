@@ -59,7 +59,7 @@ SETTLE: Final = 3.0
 
 
 class Start(msgspec.Struct):
-    """One start. Seconds from the process's start until what waited for it is let go: one pod bound by kube-scheduler, or
+    """One start: seconds from the process's start until what waited for it is let go, one pod bound by kube-scheduler or
     all gates of a gang lifted by the controller."""
 
     program: str
@@ -241,11 +241,11 @@ async def measure(options: argparse.Namespace, inside: Sizes, unlike: Sizes) -> 
         await trials.take_leases()
         results = Scale(inside, unlike, empty, [], [])
         programs = (trials.scheduler, trials.controller)
-        for _ in range(options.runs - 1):
+        for _ in range(options.runs):
             for program in programs:
                 results.starts.append(await _trial(trials, program))
         for program in programs:
-            results.starts.append(await _trial(trials, program, crash=True))
+            await _trial(trials, program, crash=True)
             results.crashed.append(await _trial(trials, program))
         following.cancel()
         return results
