@@ -59,8 +59,8 @@ SETTLE: Final = 3.0
 
 
 class Start(msgspec.Struct):
-    """One start: seconds from the process's start until what waited for it is let go, one pod bound by kube-scheduler or
-    all gates of a gang lifted by the controller."""
+    """One start: seconds from the process's start until what waited for it is let go, one pod bound by kube-scheduler
+    or all gates of a gang lifted by the controller."""
 
     program: str
     seconds: float
