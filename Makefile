@@ -17,7 +17,7 @@ help:
 	@echo "make unit        the fast tests alone"
 	@echo "make behaviour   the tests on the real control plane alone"
 	@echo "make oracle      the engine's answers beside the real kube-scheduler's (N=5000 clusters of SEED=1)"
-	@echo "make bench       what a decision costs; releases per second, beside kube-scheduler alone and a bare loop"
+	@echo "make bench       what a decision costs, what a large cluster does, and a release, beside kube-scheduler alone"
 	@echo "make generate    make the CRDs and the tables in docs anew from the code"
 	@echo "make lock        lock the dependencies anew (needs uv)"
 
@@ -51,6 +51,7 @@ lint: .venv/ready
 bench: .venv/ready
 	$(BIN)/python -m bench.engine
 	$(BIN)/python -m bench.fit
+	$(BIN)/python -m bench.scale
 	$(BIN)/python -m bench.release
 
 generate: .venv/ready
