@@ -138,41 +138,46 @@ class Reference:
         return static, to_make
 
     def matching(self, claim: Json, node: str, excluded: set[str]) -> Json | None:
-        spec, found = claim["spec"], []
-        for volume in self.volumes.values():
-            theirs = volume["spec"]
-            if theirs.get("storageClassName") != spec["storageClassName"] or volume["metadata"]["name"] in excluded:
-                continue
-            ref = theirs.get("claimRef")
-            ours = ref is not None and (ref["namespace"], ref["name"]) == (
-                claim["metadata"]["namespace"],
-                claim["metadata"]["name"],
-            )
-            if ref is not None and not (ours and ref.get("uid", "") in ("", claim["metadata"]["uid"])):
-                continue
-            if int(theirs["capacity"]["storage"]) < int(spec["resources"]["requests"]["storage"]):
-                continue
-            if theirs.get("volumeMode", "Filesystem") != spec.get("volumeMode", "Filesystem"):
-                continue
-            if volume["metadata"].get("deletionTimestamp"):
-                continue
-            if ref is not None:
+        suited = [
+            volume
+            for name, volume in sorted(self.volumes.items())
+            if name not in excluded and self.suits(claim, volume) and not volume["metadata"].get("deletionTimestamp")
+        ]
+        for volume in suited:
+            if "claimRef" in volume["spec"]:
                 return volume if self.reaches(volume, node) else None
-            if volume["status"]["phase"] != "Available" or not set(spec["accessModes"]) <= set(theirs["accessModes"]):
-                continue
-            wanted = (spec.get("selector") or {}).get("matchLabels", {})
-            if any(volume["metadata"]["labels"].get(key) != value for key, value in wanted.items()):
-                continue
-            if self.reaches(volume, node):
-                found.append(volume)
-        if not found:
+        free = [volume for volume in suited if self.free_for(claim, volume) and self.reaches(volume, node)]
+        if not free:
             return None
-        smallest = min(int(volume["spec"]["capacity"]["storage"]) for volume in found)
+        smallest = min(int(volume["spec"]["capacity"]["storage"]) for volume in free)
         alike: dict[str, Json] = {}
-        for volume in sorted(found, key=lambda volume: str(volume["metadata"]["name"])):
+        for volume in free:
             if int(volume["spec"]["capacity"]["storage"]) == smallest:
                 alike.setdefault(str(volume["spec"].get("nodeAffinity")), volume)
         return self.choice.choice(list(alike.values()))
+
+    def suits(self, claim: Json, volume: Json) -> bool:
+        spec, theirs, meta = claim["spec"], volume["spec"], claim["metadata"]
+        ref = theirs.get("claimRef")
+        if ref is not None and (
+            (ref["namespace"], ref["name"]) != (meta["namespace"], meta["name"])
+            or ref.get("uid", "") not in ("", meta["uid"])
+        ):
+            return False
+        return (
+            theirs.get("storageClassName") == spec["storageClassName"]
+            and int(theirs["capacity"]["storage"]) >= int(spec["resources"]["requests"]["storage"])
+            and theirs.get("volumeMode", "Filesystem") == spec.get("volumeMode", "Filesystem")
+            and theirs.get("volumeAttributesClassName", "") == spec.get("volumeAttributesClassName", "")
+        )
+
+    def free_for(self, claim: Json, volume: Json) -> bool:
+        wanted = (claim["spec"].get("selector") or {}).get("matchLabels", {})
+        return (
+            volume["status"]["phase"] == "Available"
+            and set(claim["spec"]["accessModes"]) <= set(volume["spec"]["accessModes"])
+            and all(volume["metadata"]["labels"].get(key) == value for key, value in wanted.items())
+        )
 
     def limits(self, pod: Json, node: str) -> None:
         fresh = self.attached(pod)

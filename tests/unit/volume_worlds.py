@@ -205,8 +205,9 @@ def loaded(world: Reference, order: random.Random | None = None) -> Storage:
 def turn(held: Storage, old: Reference, new: Reference, order: random.Random) -> None:
     """What was loaded from the old world becomes the new one, one change after the other."""
     before, after = contents(old, held), contents(new, held)
-    gone = [take for what, (_, take) in before.items() if what not in after or what[0] == "pod"]
-    come = [put for put, _ in after.values()]
+    stays = {what for what in before if what[0] == "pod" and before[what] == after.get(what)}
+    gone = [take for what, (_, take) in before.items() if what not in after or (what[0] == "pod" and what not in stays)]
+    come = [put for what, (put, _) in after.items() if what not in stays]
     for steps in (gone, come):
         order.shuffle(steps)
         for step, arguments in steps:
@@ -263,22 +264,38 @@ def worlds(draw: st.DrawFn) -> Reference:
             "metadata": {"name": "disk.example.com"},
             "spec": {"preventPodSchedulingIfMissing": draw(st.booleans())},
         }
-    for index in range(draw(st.integers(0, 2))):
-        if made.volumes:
-            made.attachments[f"at{index}"] = {
-                "metadata": {"name": f"at{index}"},
-                "spec": {
-                    "attacher": "disk.example.com",
-                    "nodeName": draw(st.sampled_from(names)),
-                    "source": {"persistentVolumeName": draw(st.sampled_from(sorted(made.volumes)))},
-                },
-            }
     for index in range(draw(st.integers(0, 3))):
         there = draw(pods(f"old{index}"))
         where = draw(st.sampled_from(names))
         if made.accepts(there, where):
             made.place(there, where)
+    draw(attachments(made))
     return made
+
+
+def own(world: Reference, name: str) -> bool:
+    """Whether this is a volume of one pod's own."""
+    ref = world.volumes[name]["spec"].get("claimRef")
+    holder = world.claims.get((ref["namespace"], ref["name"])) if ref else None
+    return holder is not None and "ownerReferences" in holder["metadata"]
+
+
+@st.composite
+def attachments(draw: st.DrawFn, world: Reference) -> None:
+    """Some of the volumes are attached where pods have them, some still are somewhere else. A pod's own go with it."""
+    for name in sorted(world.volumes):
+        having = {node for pod, node in world.pods if any(name in each for each in world.attached(pod))}
+        others = set() if own(world, name) else set(world.nodes)
+        for node in sorted(having | others):
+            if draw(st.integers(0, 3)) == 0:
+                world.attachments[f"{name}-{node}"] = {
+                    "metadata": {"name": f"{name}-{node}"},
+                    "spec": {
+                        "attacher": "disk.example.com",
+                        "nodeName": node,
+                        "source": {"persistentVolumeName": name},
+                    },
+                }
 
 
 def affinities(names: list[str]) -> st.SearchStrategy[Json | None]:

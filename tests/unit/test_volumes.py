@@ -1,0 +1,296 @@
+"""Volumes, case by case: what is said of pods that can't go, and who gets what there is too little of."""
+
+from typing import Any
+
+import pytest
+
+from startgate.engine.volumes import FREE, Allowed, Volumes
+from startgate.model.shape import Ephemeral
+from tests.unit.volume_reference import HOST, ZONE, Json, Reference
+from tests.unit.volume_worlds import (
+    WIDTH,
+    claim,
+    drivers,
+    loaded,
+    new_pod,
+    node_selector,
+    reference,
+    shape_of,
+    storage_class,
+    volume,
+)
+from tests.unit.worlds import shape
+
+MANY = 1000  # more than any test asks for
+NODES = {"a": {ZONE: "z1"}, "b": {ZONE: "z1"}, "c": {ZONE: "z2"}}
+WAITS = {
+    "disk": storage_class("disk", "disk.example.com"),
+    "local": storage_class("local", "kubernetes.io/no-provisioner"),
+}
+
+
+def cluster(**objects: Any) -> Reference:
+    return reference(NODES, **{"classes": WAITS, **objects})
+
+
+def volumes(world: Reference, **how: bool) -> Volumes:
+    return Volumes(loaded(world), WIDTH, **how)
+
+
+def named(*objects: Json) -> dict[str, Json]:
+    return {each["metadata"]["name"]: each for each in objects}
+
+
+def where(allowed: Allowed, caps: bool = False) -> list[int]:
+    """The three nodes: how many pods each takes, or whether it does."""
+    found = []
+    for slot in range(3):
+        fits = allowed.most if allowed.mask is None or allowed.mask[slot] else 0
+        found.append(min(fits, MANY, int(allowed.caps[slot]) if allowed.caps is not None else MANY))
+    return found if caps else [min(each, 1) for each in found]
+
+
+USES = shape_of(new_pod("p", "data"))
+
+
+def test_pods_without_claims_are_free() -> None:
+    held = volumes(cluster())
+    assert held.allows(shape(cpu=1)) is FREE
+    assert held.take(shape(cpu=1), [0, 1], [5, 7]) == [5, 7]
+    assert held.why(shape(cpu=1), 0) is None
+
+
+@pytest.mark.parametrize(
+    ("objects", "clause"),
+    [
+        ({}, "volume claim data doesn't exist"),
+        ({"claims": named(claim("data", "disk", phase="Lost"))}, "volume claim data has lost its volume"),
+        ({"claims": named(claim("data", "disk", deleted=True))}, "volume claim data is being deleted"),
+        ({"claims": named(claim("data", None))}, "volume claim data isn't bound to a volume"),
+        ({"claims": named(claim("data", "disk", volume="v"))}, "volume claim data isn't bound to a volume"),
+        ({"claims": named(claim("data", "x"))}, "storage class x of volume claim data doesn't exist"),
+        ({"claims": named(claim("data", "disk", volume="v", bound=True))}, "volume v of claim data doesn't exist"),
+        (
+            {
+                "claims": named(claim("data", "now")),
+                "classes": named(storage_class("now", "disk.example.com", waits=False)),
+            },
+            "volume claim data isn't bound to a volume",
+        ),
+    ],
+)
+def test_a_claim_in_whose_state_no_pod_can_go(objects: dict[str, Any], clause: str) -> None:
+    allowed = volumes(cluster(**objects)).allows(USES)
+    assert (allowed.obstacle, allowed.most, where(allowed)) == (clause, 0, [0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("asked", "clause"),
+    [
+        (Ephemeral(storage_class="x"), "storage class x of an ephemeral volume doesn't exist"),
+        (Ephemeral(), "an ephemeral volume has no storage class"),
+        (Ephemeral(storage_class=""), "an ephemeral volume has no storage class"),
+        (
+            Ephemeral(storage_class="now"),
+            "an ephemeral volume of storage class now is bound before its pod has a node, so that nobody can say where"
+            " (it takes a class with WaitForFirstConsumer)",
+        ),
+    ],
+)
+def test_an_ephemeral_volume_of_which_nobody_can_say_where_it_will_be(asked: Ephemeral, clause: str) -> None:
+    held = volumes(cluster(classes=named(storage_class("now", "disk.example.com", waits=False))))
+    assert held.allows(shape(ephemeral=(asked,))).obstacle == clause
+
+
+def test_a_bound_volume_is_where_it_is() -> None:
+    local = volume("v", "local", affinity=node_selector(HOST, "b"), claim=("data", ""))
+    held = volumes(cluster(volumes=named(local), claims=named(claim("data", "local", volume="v", bound=True))))
+    assert where(held.allows(USES)) == [0, 1, 0]
+    assert held.why(USES, 0) == "that can't reach the volume of claim data"
+    zonal = volume("v", "disk", labels={ZONE: "z1"}, claim=("data", ""))
+    held = volumes(cluster(volumes=named(zonal), claims=named(claim("data", "disk", volume="v", bound=True))))
+    assert where(held.allows(USES)) == [1, 1, 0]
+    assert held.why(USES, 2) == "outside the zone of the volume of claim data"
+
+
+def test_a_volume_that_is_being_made_decides_before_it_is_there() -> None:
+    held = volumes(cluster(claims=named(claim("data", "disk", node="c"))))
+    assert where(held.allows(USES)) == [0, 0, 1]
+    assert held.why(USES, 0) == "other than c, where the volume of claim data is being made"
+
+
+def test_one_pod_at_a_time() -> None:
+    alone = claim("data", "disk", modes=("ReadWriteOncePod",))
+    held = volumes(cluster(claims=named(alone)))
+    allowed = held.allows(USES)
+    assert (allowed.most, allowed.obstacle) == (1, "volume claim data can be used by one pod at a time")
+    assert held.take(USES, [0, 1], [2, 1]) == [1, 0]
+    assert held.allows(USES).obstacle == "volume claim data can be used by one pod at a time, and one has it"
+    held.give(USES, 0, 1)
+    assert held.allows(USES).most == 1
+
+
+def test_one_pod_at_a_time_and_somebody_elses_has_it() -> None:
+    world = cluster(claims=named(claim("data", "disk", modes=("ReadWriteOncePod",))))
+    world.place(new_pod("other", "data"), "a")
+    assert volumes(world).allows(USES).most == 0
+    assert volumes(world, bare=True).allows(USES).most == 1
+    later = volumes(world)
+    later.give(USES, 0, 1)
+    assert later.allows(USES).most == 1
+
+
+def own(storage_class: str | None = "disk", *, size: int = 10, count: int = 1) -> Json:
+    return new_pod("own", own=tuple(claim(f"e{index}", storage_class, size=size) for index in range(count)))
+
+
+def test_attach_limits_count_volumes_not_pods() -> None:
+    limits = {name: drivers(("disk.example.com", limit, [])) for name, limit in (("a", 3), ("b", 1))}
+    shared = volume("v", "disk", csi=("disk.example.com", "h"), claim=("data", ""))
+    world = cluster(on_node=limits, volumes=named(shared), claims=named(claim("data", "disk", volume="v", bound=True)))
+    held = volumes(world)
+    each = shape_of(own())
+    both = shape_of(new_pod("p", "data", own=(claim("e", "disk"),)))
+    assert where(held.allows(USES), caps=True) == [MANY] * 3
+    assert where(held.allows(each), caps=True) == [3, 1, MANY]
+    assert where(held.allows(both), caps=True) == [2, 0, MANY]
+    assert held.why(both, 1) == "with no more volumes of disk.example.com to attach"
+    assert held.take(both, [0], [5]) == [2]
+    assert where(held.allows(each), caps=True) == [0, 1, MANY]
+    assert where(held.allows(USES), caps=True) == [MANY] * 3  # it is attached to a already
+
+
+def test_what_is_still_attached_counts_and_what_a_pod_of_its_own_has_counts_once() -> None:
+    world = cluster(
+        on_node={name: drivers(("disk.example.com", 3, [])) for name in "ab"},
+        volumes=named(volume("gone", "disk", csi=("disk.example.com", "gone"), claim=("x", "y"))),
+    )
+    world.place(own(), "a")
+    (made,) = world.volumes.keys() - {"gone"}
+    for name, node in (("gone", "b"), (made, "a")):
+        world.attachments[name] = {
+            "metadata": {"name": name},
+            "spec": {"attacher": "disk.example.com", "nodeName": node, "source": {"persistentVolumeName": name}},
+        }
+    assert where(volumes(world).allows(shape_of(own())), caps=True) == [2, 2, MANY]
+    assert where(volumes(world, bare=True).allows(shape_of(own())), caps=True) == [3, 3, MANY]
+    later = volumes(world)
+    later.give(shape_of(own()), 0, 1)
+    assert where(later.allows(shape_of(own())), caps=True) == [3, 2, MANY]
+
+
+def test_a_driver_that_nodes_must_have() -> None:
+    world = cluster(on_node={"a": drivers(("disk.example.com", None, []))})
+    assert where(volumes(world).allows(shape_of(own()))) == [1, 1, 1]
+    world.drivers["disk.example.com"] = {
+        "metadata": {"name": "disk.example.com"},
+        "spec": {"preventPodSchedulingIfMissing": True},
+    }
+    held = volumes(world)
+    assert where(held.allows(shape_of(own()))) == [1, 0, 0]
+    assert held.why(shape_of(own()), 1) == "without the CSI driver disk.example.com"
+
+
+def test_volumes_are_made_where_the_class_allows() -> None:
+    world = cluster(classes=named(storage_class("disk", "disk.example.com", zones=("z2",))))
+    held = volumes(world)
+    assert where(held.allows(shape_of(own()))) == [0, 0, 1]
+    assert held.why(shape_of(own()), 0) == "without a volume for class disk"
+
+
+def test_the_newest_default_class_is_what_is_meant_by_none() -> None:
+    default = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    world = cluster(
+        classes=named(
+            storage_class("old", "x", zones=("z1",), creationTimestamp="2029-01-01T00:00:00Z", **default),
+            storage_class("new", "x", zones=("z2",), creationTimestamp="2030-01-01T00:00:00Z", **default),
+            storage_class("other", "x", creationTimestamp="2031-01-01T00:00:00Z"),
+        )
+    )
+    assert where(volumes(world).allows(shape_of(own(None)))) == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "together"),
+    [([ZONE], [[0, 1], [2]]), ([], [[0, 1, 2]]), ([HOST], [[0], [1], [2]]), (None, [[0], [1], [2]])],
+)
+def test_pods_that_share_a_volume_to_be_made_stay_where_its_driver_lets_them(
+    keys: list[str] | None, together: list[list[int]]
+) -> None:
+    known = {name: drivers(("disk.example.com", None, keys)) for name in NODES} if keys is not None else {}
+    held = volumes(cluster(on_node=known, claims=named(claim("data", "disk"))))
+    allowed = held.allows(USES)
+    assert allowed.domains is not None
+    numbers = allowed.domains[:3].tolist()
+    assert [[slot for slot in range(3) if numbers[slot] == number] for number in dict.fromkeys(numbers)] == together
+    assert held.take(USES, [0], [1]) == [1]
+    assert where(held.allows(USES)) == [int(slot in together[0]) for slot in range(3)]
+    held.give(USES, 0, 1)
+    assert where(held.allows(USES)) == [1, 1, 1]
+
+
+def test_local_volumes_are_used_up() -> None:
+    disks = [volume(f"a{index}", "local", affinity=node_selector(HOST, "a"), size=10 + index) for index in range(3)]
+    disks.append(volume("b", "local", affinity=node_selector(HOST, "b"), size=5))
+    held = volumes(cluster(volumes=named(*disks)))
+    assert where(held.allows(shape_of(own("local", size=10))), caps=True) == [3, 0, 0]
+    assert where(held.allows(shape_of(own("local", size=12))), caps=True) == [1, 0, 0]
+    assert where(held.allows(shape_of(own("local", size=1, count=2))), caps=True) == [1, 0, 0]
+    assert held.take(shape_of(own("local", size=10)), [0], [1]) == [1]  # the smallest that will do
+    assert where(held.allows(shape_of(own("local", size=12))), caps=True) == [1, 0, 0]
+    assert held.why(shape_of(own("local", size=10, count=3)), 0) == "with too few volumes for all that the pod asks for"
+
+
+def test_a_volume_that_several_nodes_can_use_goes_to_one_pod() -> None:
+    disks = [volume(f"v{index}", "local", affinity=node_selector(ZONE, "z1")) for index in range(2)]
+    held = volumes(cluster(volumes=named(*disks)))
+    each = shape_of(own("local"))
+    allowed = held.allows(each)
+    assert where(allowed, caps=True) == [2, 2, 0]
+    assert not allowed.independent
+    assert held.take(each, [0, 1], [1, 2]) == [1, 1]
+    assert where(held.allows(each)) == [0, 0, 0]
+    held.give(each, 1, 1)
+    assert where(held.allows(each), caps=True) == [1, 1, 0]
+
+
+def test_a_volume_that_is_kept_for_the_claim_is_the_one_that_it_gets() -> None:
+    kept = volume("kept", "local", affinity=node_selector(HOST, "c"), claim=("data", ""), phase="Available")
+    free = volume("free", "local", affinity=node_selector(HOST, "a"))
+    world = cluster(volumes=named(kept, free), claims=named(claim("data", "local")))
+    assert where(volumes(world).allows(USES)) == [0, 0, 1]
+    assert where(volumes(world).allows(shape_of(own("local")))) == [1, 0, 0]
+
+
+def test_pods_on_their_way_to_a_node_keep_the_volumes_that_they_will_get() -> None:
+    world = cluster(volumes=named(volume("a", "local", affinity=node_selector(HOST, "a"))))
+    held = loaded(world)
+    each = shape_of(own("local"))
+    held.add_pod(each, 0, settled=False)
+    assert where(Volumes(held, WIDTH).allows(each)) == [0, 0, 0]
+    assert where(Volumes(held, WIDTH, bare=True).allows(each)) == [1, 0, 0]
+    later = Volumes(held, WIDTH)
+    later.give(each, 0, 1)
+    assert where(later.allows(each)) == [1, 0, 0]
+    held.add_pod(each, 0, -1, settled=False)
+    assert where(Volumes(held, WIDTH).allows(each)) == [1, 0, 0]
+
+
+def test_a_claim_of_a_pod_on_its_way_to_a_node_follows_it() -> None:
+    known = {name: drivers(("disk.example.com", None, [ZONE])) for name in NODES}
+    held = loaded(cluster(on_node=known, claims=named(claim("data", "disk"))))
+    held.add_pod(USES, 2, settled=False)
+    assert where(Volumes(held, WIDTH).allows(USES)) == [0, 0, 1]
+
+
+def test_what_others_have_may_be_free_some_day() -> None:
+    taken = volume("a", "local", affinity=node_selector(HOST, "a"), claim=("x", "y"))
+    world = cluster(volumes=named(taken))
+    assert where(volumes(world).allows(shape_of(own("local")))) == [0, 0, 0]
+    assert where(volumes(world, bare=True).allows(shape_of(own("local")))) == [1, 0, 0]
+
+
+def test_a_claim_of_another_namespace_is_another_claim() -> None:
+    world = cluster(claims=named(claim("data", "disk")))
+    elsewhere = shape(namespace="elsewhere", claims=("data",))
+    assert volumes(world).allows(elsewhere).obstacle == "volume claim data doesn't exist"
