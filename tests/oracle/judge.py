@@ -8,9 +8,9 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-from startgate.model.reasons import Code
+from tests.oracle.careful import Careful, why_careful
 from tests.oracle.case import Case, Json
-from tests.oracle.engine import QUOTA, Answer, ask
+from tests.oracle.engine import Answer, ask
 from tests.oracle.plane import Plane, RefusedError
 
 ORDERS: Final = 3
@@ -29,16 +29,6 @@ class Outcome(StrEnum):
     """The engine keeps the gang, and kube-scheduler has bound all of it."""
 
 
-class Careful(StrEnum):
-    """Why a fit may be missed: what the engine says of itself."""
-
-    UNCHECKED = "what Startgate doesn't check yet, so that such gangs wait"
-    MIXED = "gangs of two shapes, placed one after the other"
-    BONDS = "gangs whose pods put several constraints on one another"
-    SHARED = "gangs that share a claim without a volume, which the first pod decides about"
-    QUOTA = "more in sum than all nodes that aren't cordoned have: a matter of quota"
-
-
 @dataclass(frozen=True)
 class Verdict:
     case: Case
@@ -55,29 +45,7 @@ class Verdict:
     @property
     def careful(self) -> Careful | None:
         """For a missed fit: whether it is of a kind that is known to be missed at times."""
-        if self.answer.code in QUOTA:
-            return Careful.QUOTA
-        if self.answer.code == Code.CANNOT_CHECK:
-            return Careful.UNCHECKED
-        if self.answer.shapes > 1:
-            return Careful.MIXED
-        if self._share_unbound():
-            return Careful.SHARED
-        return Careful.BONDS if self.answer.bonds > 1 else None
-
-    def _share_unbound(self) -> bool:
-        unbound = {
-            it["metadata"]["name"]
-            for it in self.case.objects
-            if it["kind"] == "PersistentVolumeClaim" and "volumeName" not in it["spec"]
-        }
-        used = [
-            volume["persistentVolumeClaim"]["claimName"]
-            for pod in self.case.gang
-            for volume in pod["spec"].get("volumes", ())
-            if "persistentVolumeClaim" in volume
-        ]
-        return any(used.count(name) > 1 for name in unbound)
+        return why_careful(self.case, self.answer)
 
     @property
     def mistaken(self) -> bool:

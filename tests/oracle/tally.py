@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.oracle.judge import Careful, Outcome, Verdict
+from tests.oracle.careful import Careful
+from tests.oracle.judge import Outcome, Verdict
 
 
 @dataclass
@@ -28,7 +29,9 @@ class Tally:
     rows: dict[str, Row] = field(default_factory=dict)
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     careful: Counter[Careful] = field(default_factory=Counter)
-    """Missed fits of a kind that is known to be missed at times."""
+    """Missed fits of a kind that may be missed."""
+    noes: Counter[Careful] = field(default_factory=Counter)
+    """All noes of these kinds, right or not."""
     mistakes: list[Verdict] = field(default_factory=list)
 
     def count(self, verdict: Verdict) -> None:
@@ -43,8 +46,10 @@ class Tally:
             row.outcomes[verdict.outcome] += 1
         if verdict.mistaken:
             self.mistakes.append(verdict)
-        elif verdict.outcome is Outcome.MISSED_FIT and verdict.careful:
-            self.careful[verdict.careful] += 1
+        kind = None if verdict.answer.goes else verdict.careful
+        if kind is not None:
+            self.noes[kind] += 1
+            self.careful[kind] += verdict.outcome is Outcome.MISSED_FIT
 
     @property
     def wrong_fits(self) -> int:
@@ -65,8 +70,8 @@ class Tally:
                 f"{row.outcomes[Outcome.WRONG_FIT]:10}  {row.outcomes[Outcome.MISSED_FIT]:11}"
             )
         known = sum(self.careful.values())
-        lines.append(f"Missed fits of kinds that are known to be missed at times: {known}")
-        lines += [f"  {count} {why}" for why, count in self.careful.most_common()]
+        lines.append(f"Missed fits that may be missed: {known}")
+        lines += [f"  {line}" for line in self._kinds()]
         if self.refused:
             lines.append(f"Refused by the API server, and not counted: {self.refused}")
         if self.unanswered:
@@ -81,8 +86,13 @@ class Tally:
             for feature, row in sorted(self.rows.items())
         ]
         head = ["| feature | clusters | all bound | agreed | wrong fits | missed fits |", "|" + " --- |" * 6]
-        known = "; ".join(f"{count} {why}" for why, count in self.careful.most_common()) or "none"
-        return "\n".join([*head, *rows, "", f"`{self.last_line()}`. Missed fits that are known to happen: {known}."])
+        kinds = [f"* {line}" for line in self._kinds()]
+        mistakes = self.missed_fits - sum(self.careful.values())
+        last = f"`{self.last_line()}`, of which {mistakes} are mistakes, and"
+        return "\n".join([*head, *rows, "", last, "", *kinds])
+
+    def _kinds(self) -> list[str]:
+        return [f"{self.careful[kind]} of {noes} noes to gangs {kind}" for kind, noes in self.noes.most_common()]
 
     def last_line(self) -> str:
         """What `make oracle` ends with."""
