@@ -102,6 +102,10 @@ class Crowd:
             found = (shape for label in labels for shape in labelled[label])
         return [shape for shape in found if pick.takes(shape, namespaces)]
 
+    def has(self, label: Label) -> bool:
+        """Whether any pod has this label."""
+        return label in self._by_label()
+
     def against(self, shape: Shape, namespaces: Namespaces) -> Iterator[PodTerm]:
         """Terms of anti-affinity that pods here carry and that pick such pods."""
         if not self.terms:
@@ -281,6 +285,20 @@ class Scratch:
         if self.company.concerns(shape):
             return True
         return any(True for _ in self._moved.against(shape, self.company.namespaces))
+
+    def unheard(self, shape: Shape) -> tuple[str, ...]:
+        """Those of its labels that no pod here has with the same value."""
+        crowds = (self.company.crowd, self._moved)
+        return tuple([label[0] for label in shape.labels if not any(crowd.has(label) for crowd in crowds)])
+
+    def same(self, one: Shape, other: Shape) -> bool:
+        """Whether the same pods here want the one and the other kept away."""
+        namespaces = self.company.namespaces
+        return all(
+            set(crowd.against(one, namespaces)) == set(crowd.against(other, namespaces))
+            for crowd in (self.company.crowd, self._moved)
+            if crowd.terms
+        )
 
     def where(self, pick: Pick) -> Where:
         """The slots that these pods are on, and how many."""

@@ -84,8 +84,8 @@ def no_room(room: Room, batches: Sequence[Batch], until: Callable[[], str] = str
     if scattered := nodomain.too_few_in_one(room, batches, until):
         return Verdict(*scattered)
     for shape, count in counts.items():
-        if room.fits(shape, count) < count:
-            return _too_few(room, Batch(shape, count), _pods(count, sum(counts.values())), until())
+        if (found := misfit.sort_out(room, shape, count)) is not None:
+            return _too_few(room, Batch(shape, count), sum(counts.values()), found, until())
     return _not_together(room, counts, until())
 
 
@@ -189,6 +189,8 @@ def _never_fits(room: Room, counts: Mapping[Shape, int]) -> Verdict | None:
         if fit >= count:
             continue
         found = misfit.sort_out(room.emptied(), lasts, count)
+        if found is None:
+            continue
         facts = {"each": _each(shape), "nodes": found.sentence}
         if fit == 0:
             return Verdict(reason(Code.NO_NODE_MATCHES, remedy=outlook.remedy(room, shape), **facts))
@@ -197,15 +199,15 @@ def _never_fits(room: Room, counts: Mapping[Shape, int]) -> Verdict | None:
         missing = shortage(scale(shape.amounts, count), there)
         if not missing and lasts is shape.plain:
             missing = scale(shape.amounts, count - fit)
-        more = outlook.more_nodes(room, shape, count - fit) if lasts is shape.plain else ""
+        more = outlook.more_nodes(room, shape, count - fit) if lasts is shape.plain and len(counts) == 1 else ""
         remedy = f"ask for less, or add {more or 'nodes'}"
         return Verdict(reason(Code.NEVER_FITS, fit=fit, pods=pods, remedy=remedy, **facts), missing)
     return None
 
 
-def _too_few(room: Room, batch: Batch, pods: str, until: str) -> Verdict:
+def _too_few(room: Room, batch: Batch, whole: int, found: Sorted, until: str) -> Verdict:
+    """`whole`: how many pods the gang has of all kinds."""
     shape, want = batch.shape, batch.count
-    found = misfit.sort_out(room, shape, want)
     if misfit.awaits(room, shape):
         until = "pods that its affinity asks for run"
     known = ("free", shape.plain)
@@ -216,7 +218,7 @@ def _too_few(room: Room, batch: Batch, pods: str, until: str) -> Verdict:
     lacks = shortage(asks, free)
     facts: dict[str, str | int] = {
         "fit": found.fit,
-        "pods": pods,
+        "pods": _pods(want, whole),
         "each": _each(shape),
         "nodes": found.sentence,
     }

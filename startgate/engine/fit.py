@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from startgate.engine.cluster import Cluster
+from startgate.engine.constraints import pinnable
 from startgate.engine.nodes import Ints
 from startgate.engine.stock import NOWHERE, Stock
 from startgate.engine.surroundings import Surroundings
@@ -67,7 +68,7 @@ class Room(Vacancy):
 
     def kind(self, shape: Shape) -> Shape:
         """What all that have the same answers here have in common: whether they have room, and why not."""
-        return shape if self._around.concern(shape) else shape.plain
+        return self._around.kind(shape)
 
     def kinds(self, batches: Sequence[Batch]) -> tuple[Batch, ...]:
         """The batches that aren't empty, by what their pods are here."""
@@ -166,7 +167,7 @@ class Room(Vacancy):
         """All of them, placed in this order; else none."""
         taken: dict[Shape, tuple[Ints, Ints]] = {}
         for shape in order:
-            found = self._take(shape, counts[shape], region)
+            found = self._take(shape, counts[shape], region, alone=len(order) == 1)
             if found is None:
                 for other, (slots, pods) in taken.items():
                     self._add(other, slots, pods)
@@ -279,9 +280,11 @@ class Room(Vacancy):
         chosen, counts = np.unique(slots[order], return_counts=True)
         return chosen, counts.astype(np.int64)
 
-    def _take(self, shape: Shape, pods: int, region: Region | None, *, whole: bool = True) -> tuple[Ints, Ints] | None:
+    def _take(
+        self, shape: Shape, pods: int, region: Region | None, *, whole: bool = True, alone: bool = True
+    ) -> tuple[Ints, Ints] | None:
         """Room for so many pods: (slots, pods in each), in the order in which they can be bound. None where there
-        isn't enough; unless `whole`, as many as there is room for."""
+        isn't enough; unless `whole`, as many as there is room for. `alone`: their gang has no other kinds of pods."""
         stock = self._stock(shape)
         fits, key, total = stock.fits, stock.key, stock.total
         if region is not None:
@@ -294,6 +297,10 @@ class Room(Vacancy):
             if region is not None and whole and self._around.most(there, pods, fits) < pods:
                 return None  # a look at how many costs a fraction of a look at where
             found = self._around.arrange(there, pods, fits, key)
+            if (found.steered or not alone) and not pinnable(there) and found.total > len(set(found.slots.tolist())):
+                # Where each goes has to be said, and with two on a node that can't be: not by reservations, which would
+                # keep them apart (Drafts), nor by their node selectors.
+                found = self._around.arrange(there, pods, np.minimum(fits, 1), key)
             slots, counts, total = found.slots, found.counts, found.total
         if total == 0 or (whole and total < pods):
             return None

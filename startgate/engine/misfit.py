@@ -114,6 +114,11 @@ class _Sorting:
         """These, as far as they are open, are in this group."""
         self.of[mask & self.open] = self.number(text)
 
+    def done(self, takes: Ints) -> Sorted:
+        """`takes`: how many of the pods have their place in each slot."""
+        self.put("closed by the rest of its pods", self.open)
+        return Sorted(int(takes.sum()), takes, self.of, self.words)
+
     def number(self, text: str) -> int:
         number = self.numbers.setdefault(text, len(self.words))
         if number == len(self.words):
@@ -121,33 +126,38 @@ class _Sorting:
         return number
 
 
-def sort_out(room: Room, shape: Shape, count: int) -> Sorted:
-    """The nodes as they are for so many of these pods, of which not all fit."""
-    if not room.concern(shape):
-        known = ("misfit", shape.plain)  # for any number of pods the same
-        if known not in room.memo:
-            room.memo[known] = _sorted(room, shape, room.takes(shape), placed=False)
-        found: Sorted = room.memo[known]
-        return found
-    placement = room.place_some(shape, count)
-    takes = np.zeros(room.cluster.offers.shape[1], dtype=np.int64)
-    for name, pods in placement.nodes:
-        takes[room.cluster.slots[name]] += pods
-    sorted_out = _sorted(room, shape, takes, placed=True)
-    room.free_up((placement,))
-    return sorted_out
+def sort_out(room: Room, shape: Shape, count: int) -> Sorted | None:
+    """The nodes as they are for so many of these pods; None where all of them fit."""
+    # Where nothing but the node decides, it is the same for any number of pods.
+    known = ("misfit", shape, count) if room.concern(shape) else ("misfit", shape.plain, 0)
+    if known not in room.memo:
+        room.memo[known] = _among_others(room, shape, count) if known[2] else _alone(room, shape)
+    found: Sorted = room.memo[known]
+    return found if found.fit < count else None
 
 
-def _sorted(room: Room, shape: Shape, takes: Ints, *, placed: bool) -> Sorted:
-    """`takes`: where those pods go that fit. `placed`: they have that room already."""
+def _alone(room: Room, shape: Shape) -> Sorted:
+    takes = room.takes(shape)
     sorting = _Sorting(room.cluster.hurdles.of(demand(shape)))
-    _by_amounts(room, shape, sorting, takes * (not placed))
-    if placed and sorting.open.any():
-        for text, mask in room.around.obstacles(shape):
-            sorting.put(text, mask)
-        _by_volumes(room, shape, sorting)
-    sorting.put("closed by the rest of its pods", sorting.open)
-    return Sorted(int(takes.sum()), takes, sorting.of, sorting.words)
+    _by_amounts(room, shape, sorting, takes)
+    return sorting.done(takes)
+
+
+def _among_others(room: Room, shape: Shape, count: int) -> Sorted:
+    """With as many of the pods in their places as fit."""
+    placed = room.around.arrange(shape, count, room.takes(shape), room.cluster.ranks())
+    takes = np.zeros(room.cluster.offers.shape[1], dtype=np.int64)
+    np.add.at(takes, placed.slots, placed.counts)
+    sorting = _Sorting(room.cluster.hurdles.of(demand(shape)))
+    if placed.total < count:
+        _by_amounts(room, shape, sorting, takes)
+        if sorting.open.any():
+            room.around.add(shape, placed.slots, placed.counts)
+            for text, mask in room.around.obstacles(shape):
+                sorting.put(text, mask)
+            _by_volumes(room, shape, sorting)
+            room.around.add(shape, placed.slots, -placed.counts)
+    return sorting.done(takes)
 
 
 def _room_for(pods: Ints) -> str:
@@ -253,9 +263,13 @@ def fits_at_most(room: Room, shape: Shape, count: int, *, alone: bool) -> tuple[
     empty = room.fits_empty(shape)
     if not shape.constrained or empty == 0:
         return min(empty, count), shape.plain
-    lasts = lasting(room, shape, alone=alone)
-    fits = room.emptied().fits(lasts, count)
-    return min(count, fits if fits >= count else max(fits, room.fits(shape, count))), lasts
+    known = ("at most", shape, count, alone)
+    if known not in room.memo:
+        lasts = lasting(room, shape, alone=alone)
+        fits = room.emptied().fits(lasts, count)
+        room.memo[known] = (min(count, fits if fits >= count else max(fits, room.fits(shape, count))), lasts)
+    found: tuple[int, Shape] = room.memo[known]
+    return found
 
 
 def _part(asks: Mapping[str, int], which: Iterable[str]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from startgate.engine.fit import Room, by_shape
-from startgate.engine.ground import Unit, View
+from startgate.engine.ground import Hold, Unit, View
 from startgate.engine.nodes import Bools
 from startgate.engine.observe import amounts_of
 from startgate.engine.within import within_of
@@ -41,17 +41,26 @@ NAMED: Final = 3
 class Outlook:
     """Of one decision, when all is decided."""
 
-    def __init__(self, view: View, holders: Iterable[Holder]) -> None:
-        """`view` is used up: how it will be when what leaves is gone, with what is held for others."""
+    def __init__(self, view: View, holders: Iterable[Holder], holds: Sequence[Hold]) -> None:
+        """`view` is used up: how it will be when what leaves is gone. `holds`: what is held for gangs."""
         self._view = view
+        self._holds = holds
         self._holders = sorted(
             (each for each in holders if each.pods), key=lambda each: (each.ends, _size(each), each.since, each.gang)
         )
 
-    def until(self, queue: str, batches: Sequence[Batch], *, leaving: bool) -> str:
-        """When these pods of this queue could start, in words that go on from "it starts when …"; "" where nobody can
+    def until(self, gang: str, queue: str, batches: Sequence[Batch], *, leaving: bool) -> str:
+        """When these pods of this gang could start, in words that go on from "it starts when …"; "" where nobody can
         say. `leaving`: whether pods are on their way out, which may be enough."""
-        trial = _Trial(self._view, queue, batches)
+        others = [hold for hold in self._holds if hold.gang != gang]
+        for hold in others:
+            self._view.hold(hold)
+        words = self._until(_Trial(self._view, queue, batches), leaving=leaving)
+        for hold in others:
+            self._view.lift(hold)
+        return words
+
+    def _until(self, trial: "_Trial", *, leaving: bool) -> str:
         if leaving and trial.fits():
             return "the pods that are on their way out are gone"
         ends = self._who_ends(trial)
@@ -203,11 +212,12 @@ def _size(holder: Holder) -> int:
 
 
 def _named(holders: Sequence[Holder]) -> str:
-    """ "a (8 pods), b (4 pods) and 2 more gangs (6 pods)"."""
-    parts = [
-        f"{each.gang} ({size} pod{'' if size == 1 else 's'})" for each in holders[:NAMED] for size in [_size(each)]
-    ]
-    rest = holders[NAMED:]
-    if rest:
-        parts.append(f"{len(rest)} more gang{'' if len(rest) == 1 else 's'} ({sum(map(_size, rest))} pods)")
+    """As "a (8 pods), b (1 pod) and 2 more gangs (6 pods)"."""
+    parts = [f"{each.gang} ({_pods(_size(each))})" for each in holders[:NAMED]]
+    if rest := holders[NAMED:]:
+        parts.append(f"{len(rest)} more gang{'' if len(rest) == 1 else 's'} ({_pods(sum(map(_size, rest)))})")
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'' if count == 1 else 's'}"

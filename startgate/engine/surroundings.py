@@ -16,7 +16,7 @@ from startgate.engine.nodes import Bools, Ints
 from startgate.engine.ports import Ports
 from startgate.engine.topology import NONE
 from startgate.engine.volumes import FREE, Allowed, Volumes
-from startgate.model.shape import Shape
+from startgate.model.shape import Shape, alike
 
 
 class Surroundings:
@@ -56,6 +56,25 @@ class Surroundings:
         if company.crowd.terms and company.concerns(shape):
             return True
         return self._bearers and self._moved().concerns(shape)
+
+    def kind(self, shape: Shape) -> Shape:
+        """What all that have the same answers here have in common. Labels by which nobody here knows such pods, as the
+        name of their Job, make no difference."""
+        if not self.concern(shape):
+            return shape.plain
+        scratch, rivals = self._moved(), {other for others in self._nominees.values() for other in others}
+        known = {label for other in rivals for label in other.labels}
+        keys = tuple([key for key in scratch.unheard(shape) if (key, shape.label_map[key]) not in known])
+        if not keys:
+            return shape
+        twin, namespaces = alike(shape, keys), scratch.company.namespaces
+        same = scratch.same(shape, twin) and all(
+            term.picks(shape.namespace, shape.label_map, namespaces)
+            == term.picks(shape.namespace, twin.label_map, namespaces)
+            for other in rivals
+            for term in other.apart
+        )
+        return twin if same else shape
 
     def most(self, shape: Shape, up_to: int, fits: Ints) -> int:
         """How many such pods can be placed, `fits` (by slot) as far as amounts and the nodes' own filters go; what is

@@ -65,15 +65,13 @@ class Verdicts:
 
     def _until(self, trial: Trial, own: str) -> str:
         """When it could start; "" where that isn't looked into. Of each queue the first is told, of so many queues."""
-        if own or trial.queue in self._told or len(self._told) >= GANGS:
+        if trial.queue in self._told or len(self._told) >= GANGS:
             return ""
         self._told.add(trial.queue)
         if self._outlook is None:
             view = self._ground.ahead.copy()
-            for hold in (*self._holds, *self._of_the_protected()):
-                view.hold(hold)
-            self._outlook = Outlook(view, self._holders)
-        return self._outlook.until(trial.queue, trial.batches, leaving=self._ground.parted)
+            self._outlook = Outlook(view, self._holders, (*self._holds, *self._of_the_protected()))
+        return self._outlook.until(own, trial.queue, trial.batches, leaving=self._ground.parted)
 
     def _verdict(self, trial: Trial, own: str) -> Verdict:
         ground, asks = self._ground, amounts_of(trial.batches)

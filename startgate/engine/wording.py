@@ -9,7 +9,7 @@ from typing import Final
 
 from startgate.model import names
 from startgate.model.selectors import LabelSelector
-from startgate.model.shape import HostPort, PodTerm, Shape, Spread
+from startgate.model.shape import OWN, HostPort, PodTerm, Shape, Spread
 
 NAMED: Final = 2
 """So many are named, the others counted."""
@@ -37,7 +37,7 @@ def apart(term: PodTerm) -> str:
 def together(terms: Sequence[PodTerm]) -> str:
     """That no pods are there to which it has an affinity."""
     if len(terms) > 1:
-        return "without pods that meet all terms of its affinity"
+        return "without pods that meet all terms (its affinity)"
     (term,) = terms
     where = "" if term.topology_key == HOST else f"in a {last(term.topology_key)} "
     return f"{where}without pods {written(term.selector)} (its affinity)"
@@ -75,6 +75,8 @@ def written(selector: LabelSelector | None) -> str:
                 parts.append(each.key)
             case _:
                 parts.append(f"!{each.key}")
+    if any(OWN in part for part in parts):
+        return "of its own"
     text = ",".join(parts) or "any"
     return text if len(text) <= LONG else f"{text[: LONG - 1]}…"
 
@@ -99,5 +101,5 @@ def _whose(pods: Shape, shape: Shape) -> str:
 
 
 def _some(whose: Sequence[str]) -> str:
-    more = f" and {len(whose) - NAMED} more" if len(whose) > NAMED else ""
-    return f"{', '.join(whose[:NAMED])}{more}"
+    more = [f"{len(whose) - NAMED} others"] if len(whose) > NAMED else []
+    return " and ".join([*whose[:NAMED], *more])

@@ -19,6 +19,8 @@ from startgate.model.selectors import LabelSelector, NodeSelector, Requirement
 from startgate.model.taints import Toleration, with_given
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+OWN: Final = "\0"
+"""Stands for the value of a label that only pods of its own kind have; no label can have it."""
 DO_NOT_SCHEDULE: Final = "DoNotSchedule"
 ALL_ADDRESSES: Final = "0.0.0.0"  # noqa: S104  (as pods write it)
 
@@ -139,6 +141,11 @@ class Shape(Struct, frozen=True, weakref=True, dict=True, cache_hash=True):
         )
 
     @cached_property
+    def likenesses(self) -> "dict[tuple[str, ...], Shape]":
+        """What `alike` made of it."""
+        return {}
+
+    @cached_property
     def constrained(self) -> bool:
         """Whether more than the node decides where it may go."""
         return bool(self.ports or self.together or self.apart or self.spread or self.claims or self.ephemeral)
@@ -169,6 +176,40 @@ def _shared(shape: Shape) -> Shape:
 def narrowed(shape: Shape, labels: Mapping[str, str]) -> Shape:
     """The one Shape of such pods once their node selectors have these labels too."""
     return _shared(replace(shape, node_selector=tuple(sorted({**dict(shape.node_selector), **labels}.items()))))
+
+
+def alike(shape: Shape, keys: tuple[str, ...]) -> Shape:
+    """The one Shape that stands for all which differ from this one in the values of these labels alone: what its
+    selectors ask for by these values, they ask for as its own."""
+    found = shape.likenesses.get(keys)
+    if found is None:
+        own = {key: shape.label_map[key] for key in keys}
+        found = shape.likenesses[keys] = _shared(
+            replace(
+                shape,
+                labels=tuple((key, OWN if key in own else value) for key, value in shape.labels),
+                together=tuple(replace(term, selector=_owning(term.selector, own)) for term in shape.together),
+                apart=tuple(replace(term, selector=_owning(term.selector, own)) for term in shape.apart),
+                spread=tuple(replace(each, selector=_owning(each.selector, own)) for each in shape.spread),
+            )
+        )
+    return found
+
+
+def _owning(selector: LabelSelector | None, own: Mapping[str, str]) -> LabelSelector | None:
+    if selector is None:
+        return None
+
+    def value(key: str, given: str) -> str:
+        return OWN if own.get(key) == given else given
+
+    return LabelSelector(
+        {key: value(key, given) for key, given in selector.match_labels.items()},
+        tuple(
+            Requirement(each.key, each.operator, tuple(value(each.key, given) for given in each.values))
+            for each in selector.match_expressions
+        ),
+    )
 
 
 def shape_of(
