@@ -90,6 +90,15 @@ def obstacles(shape: Shape, *, nodes: Nodes, scratch: Scratch) -> list[tuple[str
     return notes
 
 
+def pinnable(shape: Shape) -> bool:
+    """Whether such pods can be kept to a node of their own by their node selector.
+
+    A spread counts the nodes that the pod's node selector lets it go to, by its nodeAffinityPolicy: one that wants more
+    domains than are left then takes the emptiest for empty.
+    """
+    return not any(each.honors_affinity and each.min_domains > 1 for each in shape.spread)
+
+
 class _Part(NamedTuple):
     """Nodes that the pods may have together."""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from startgate.engine.constraints import pinnable
 from startgate.engine.explain import Verdict
 from startgate.engine.ground import Ground
 from startgate.engine.observe import amounts_of
@@ -182,6 +183,8 @@ def _with_domain(draft: Draft) -> dict[str, str]:
 
 def _is_pinned(draft: Draft) -> bool:
     """Under one spread alone it makes no difference which pod is where, under several limits it does."""
+    if not all(pinnable(placement.shape) for placement in draft.placements):
+        return False
     limits = (len(each.shape.spread) + len(each.shape.apart) + len(each.shape.together) for each in draft.placements)
     return sum(limits) > 1 and any(_crowds_out(placement) for placement in draft.placements)
 
