@@ -229,7 +229,8 @@ def _too_few(room: Room, batch: Batch, whole: int, found: Sorted, until: str) ->
 
 
 def _not_together(room: Room, counts: Mapping[Shape, int], until: str) -> Verdict:
-    """Each kind of its pods fits by itself, all of them together don't."""
+    """Each kind of its pods fits by itself, all of them together don't; or those that fit can't be kept to their nodes
+    (`fit.Room._take`)."""
     placed: list[Placement] = []
     left: Sorted | None = None
     for shape, count in counts.items():
@@ -241,8 +242,15 @@ def _not_together(room: Room, counts: Mapping[Shape, int], until: str) -> Verdic
         placed.append(some)
     fit = sum(_count(each) for each in placed)
     room.free_up(placed)
-    each = "; ".join(f"{count} of {_each(shape)}" for shape, count in counts.items())
-    nodes = "its own pods are in one another's way" if left is None else f"with the others placed, {left.sentence}"
+    if left is not None:
+        nodes = f"with the others placed, {left.sentence}"
+    elif len(counts) > 1:
+        nodes = "its own pods are in one another's way"
+    else:
+        nodes = "more could not be kept to the nodes that their topology spread leaves them"
+    each = "; ".join(
+        f"{count} of {_each(shape)}" if len(counts) > 1 else _each(shape) for shape, count in counts.items()
+    )
     facts: dict[str, str | int] = {"fit": fit, "pods": _pods(sum(counts.values()), 0), "each": each, "nodes": nodes}
     return Verdict(reason(Code.NO_ROOM, until=until or "enough pods end or nodes are added", **facts))
 

@@ -5,28 +5,29 @@ What always holds: what is said is enough if nothing else comes in between; it n
 what is held for others stays held.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 import numpy as np
 
 from startgate.engine.fit import Room, by_shape
 from startgate.engine.ground import Hold, Unit, View
-from startgate.engine.nodes import Bools
 from startgate.engine.observe import amounts_of
 from startgate.engine.within import within_of
 from startgate.engine.world import NEVER, Batch, Holder
 from startgate.model.objects import rfc3339
+from startgate.model.resources import PODS
 from startgate.model.shape import Shape
 
 GANGS: Final = 4
 """So many gangs of a decision are looked into."""
 
 HOLDERS: Final = 32
-"""So many gangs that run are looked at for one that waits, the soonest to end first, then the smallest."""
+"""So many gangs that run are looked at for one that waits, of those that end soonest, and of the largest."""
 
 PLACES: Final = 2048
-"""And to find these, so many of the nodes that gangs have pods on."""
+"""And to find these, so many of the places that gangs have pods on."""
 
 ALONE: Final = 16
 """So many of them are tried one by one: is the end of that one enough?"""
@@ -45,9 +46,8 @@ class Outlook:
         """`view` is used up: how it will be when what leaves is gone. `holds`: what is held for gangs."""
         self._view = view
         self._holds = holds
-        self._holders = sorted(
-            (each for each in holders if each.pods), key=lambda each: (each.ends, _size(each), each.since, each.gang)
-        )
+        self._holders = sorted((each for each in holders if each.pods), key=lambda each: (each.ends, each.gang))
+        self._smallest_first = sorted(self._holders, key=lambda each: (each.charge.get(PODS, 0), each.since, each.gang))
 
     def until(self, gang: str, queue: str, batches: Sequence[Batch], *, leaving: bool) -> str:
         """When these pods of this gang could start, in words that go on from "it starts when …"; "" where nobody can
@@ -69,38 +69,16 @@ class Outlook:
         return f"{ends}, or {nodes}" if ends else (f"enough pods end or {nodes}" if more else "")
 
     def _who_ends(self, trial: "_Trial") -> str:
-        holders = self._near(trial)
-        ending = [each for each in holders if each.ends < NEVER]
-        if ending and trial.fits_without(ending):
-            some = trial.first_enough(ending)
-            others = f" and {len(some) - 1} more" if len(some) > 1 else ""
-            return f"{some[-1].gang}{others} {'have' if others else 'has'} ended, by {rfc3339(some[-1].ends)}"
-        for each in [each for each in holders if trial.may_do_without(each)][:ALONE]:
-            if trial.fits_without([each]):
+        ending = trial.enough(trial.near(each for each in self._holders if each.ends < NEVER))
+        if ending:
+            others = f" and {len(ending) - 1} more" if len(ending) > 1 else ""
+            return f"{ending[-1].gang}{others} {'have' if others else 'has'} ended, by {rfc3339(ending[-1].ends)}"
+        for each in islice(trial.near(filter(trial.may_do_without, self._smallest_first)), ALONE):
+            if trial.enough([each]):
                 return f"{_named([each])} ends"
-        if len(holders) < 2 or not trial.fits_without(holders):
-            return ""
-        some = trial.first_enough(sorted(holders, key=lambda each: (-_size(each), each.gang)))
-        for each in some[:-1][:PRUNED]:
-            fewer = [other for other in some if other is not each]
-            if trial.fits_without(fewer):
-                some = fewer
-        return f"{_named(some)} end{'s' if len(some) == 1 else ''}"
-
-    def _near(self, trial: "_Trial") -> list[Holder]:
-        """Those with pods on nodes where some of the pods could go."""
-        mask, slots = trial.mask(), self._view.room.cluster.slots
-        found, places = [], PLACES
-        for holder in self._holders:
-            for name, _ in (node for placement in holder.pods for node in placement.nodes):
-                places -= 1
-                slot = slots.get(name)
-                if slot is not None and mask[slot]:
-                    found.append(holder)
-                    break
-            if len(found) >= HOLDERS or places <= 0:
-                break
-        return found
+        largest_first = sorted(self._smallest_first, key=lambda each: -each.charge.get(PODS, 0))
+        some = trial.needed(trial.enough(trial.near(largest_first)))
+        return f"{_named(some)} end{'s' if len(some) == 1 else ''}" if some else ""
 
 
 class _Trial:
@@ -115,12 +93,10 @@ class _Trial:
         counts = by_shape(batches)
         self._alone: tuple[Shape, int] | None = next(iter(counts.items())) if len(counts) == 1 else None
         """The shape and how many, where they are of one kind."""
-
-    def mask(self) -> Bools:
-        """By slot: whether the node's filters let any of them in."""
-        masks = [self._view.room.matching(batch.shape) for batch in self._batches]
-        mask: Bools = np.logical_or.reduce(masks)
-        return mask
+        refusal = view.books.refusal(queue, self._asks)
+        left = {} if refusal is None else refusal.left
+        self._missing = {resource: self._asks[resource] - most for resource, most in left.items()}
+        """What the queue has too little of."""
 
     def fits(self) -> bool:
         if self._alone is None:
@@ -130,29 +106,54 @@ class _Trial:
             return False
         return self._view.room.fits(shape, count, self._within) >= count
 
-    def fits_without(self, holders: Iterable[Holder]) -> bool:
-        """Whether they fit when these have ended."""
-        units = [Unit(holder=each, surplus=0, charge=each.charge, placements=each.pods) for each in holders]
-        for unit in units:
-            self._view.remove(unit)
-        fits = self.fits()
-        for unit in units:
-            self._view.restore(unit)
-        return fits
+    def near(self, holders: Iterable[Holder]) -> Iterator[Holder]:
+        """The first few with pods on nodes where some of these could go."""
+        masks = [self._view.room.matching(batch.shape) for batch in self._batches]
+        mask, slots, found, places = np.logical_or.reduce(masks), self._view.room.cluster.slots, 0, PLACES
+        for holder in holders:
+            for name, _ in (node for placement in holder.pods for node in placement.nodes):
+                places -= 1
+                slot = slots.get(name)
+                if slot is not None and mask[slot]:
+                    found += 1
+                    yield holder
+                    break
+            if found >= HOLDERS or places <= 0:
+                return
 
-    def first_enough(self, holders: Sequence[Holder]) -> list[Holder]:
-        """As few of these as are enough, if they end in this order; all of them are."""
-        low, high = 0, len(holders)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self.fits_without(holders[:middle]):
-                high = middle
+    def enough(self, holders: Iterable[Holder]) -> list[Holder]:
+        """As many of these as have to end, in this order, before they fit; none where all of them aren't enough."""
+        gone: list[Unit] = []
+        fits = False
+        for holder in holders:
+            gone.append(_unit(holder))
+            self._view.remove(gone[-1])
+            fits = self.fits()
+            if fits:
+                break
+        for unit in gone:
+            self._view.restore(unit)
+        return [unit.holder for unit in gone] if fits else []
+
+    def needed(self, holders: Sequence[Holder]) -> list[Holder]:
+        """Of those whose end is enough, all but some without whom it is, too."""
+        gone = [_unit(holder) for holder in holders]
+        for unit in gone:
+            self._view.remove(unit)
+        for unit in gone[:-1][:PRUNED]:
+            self._view.restore(unit)
+            if self.fits():
+                gone.remove(unit)
             else:
-                low = middle
-        return list(holders[:high])
+                self._view.remove(unit)
+        for unit in gone:
+            self._view.restore(unit)
+        return [unit.holder for unit in gone]
 
     def may_do_without(self, holder: Holder) -> bool:
         """Whether it can be enough that this one alone ends; a cheap no where it can't be."""
+        if any(holder.charge.get(each, 0) < count for each, count in self._missing.items()):
+            return False
         if self._alone is None or self._view.room.concern(self._alone[0]):
             return True
         shape, count = self._alone
@@ -205,6 +206,10 @@ def remedy(room: Room, shape: Shape) -> str:
     if large.any():
         return "change what it asks of nodes, or add one that meets it"
     return "add a node that has as much and meets what it asks of nodes"
+
+
+def _unit(holder: Holder) -> Unit:
+    return Unit(holder=holder, surplus=0, charge=holder.charge, placements=holder.pods)
 
 
 def _size(holder: Holder) -> int:
