@@ -171,8 +171,21 @@ class _Decision:
 
     def _turn(self, gang: Waiting) -> bool:
         """Lets the gang go, or makes room for it; False, with nothing changed for others, where neither can be."""
-        minimum, trial = gang.minimum, self._trial(gang)
-        asks = self.asks.get(trial)
+        trial = self._trial(gang)
+        if gang is not self.patience.gang:
+            return self._try(gang, trial)
+        held = self.patience.lift()  # it doesn't stand in its own way; in that of those like it, it may have stood
+        assert held is not None
+        self.refused.discard(trial)
+        self.barren.discard(_claimant(gang, trial))
+        if self._try(gang, trial):
+            self.patience.over()
+            return True
+        self.patience.put_back(held)
+        return False
+
+    def _try(self, gang: Waiting, trial: Trial) -> bool:
+        minimum, asks = gang.minimum, self.asks.get(trial)
         if asks is None:
             asks = self.asks[trial] = amounts_of(minimum)
         if trial not in self.refused:
@@ -222,7 +235,7 @@ class _Decision:
 
     def _claim(self, gang: Waiting, trial: Trial, asks: Amounts) -> bool:
         """Whether others give way for the gang."""
-        claimant = (trial, gang.priority, gang.preempts)
+        claimant = _claimant(gang, trial)
         if claimant in self.barren:
             return False
         found = None
@@ -334,6 +347,11 @@ class _Decision:
 def _turn(gang: Waiting) -> tuple[int, float, str]:
     """Priority, then age, then name."""
     return -gang.priority, gang.since, gang.gang
+
+
+def _claimant(gang: Waiting, trial: Trial) -> object:
+    """One and the same for all whose claims come out alike."""
+    return trial, gang.priority, gang.preempts
 
 
 def _without(batches: Iterable[Batch], gone: Mapping[Shape, int]) -> tuple[Batch, ...]:

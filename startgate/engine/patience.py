@@ -79,6 +79,11 @@ class Patience:
         if not self._keep(self.gang, hold.asks):
             self.put_back(Hold(gang=hold.gang, queue=hold.queue, asks=hold.asks, placements=()))
 
+    def over(self) -> None:
+        """The protected gang has its place, and its hold is lifted: the next overdue one may be protected."""
+        self.gang = self._starts_by = None
+        self.moves += 1
+
     def _keep(self, gang: Waiting, asks: Amounts) -> bool:
         hold = self._ground.keep_ahead(gang.gang, gang.queue, gang.minimum, asks)
         if hold is not None:

@@ -287,7 +287,9 @@ def reasons_are_true(model: Model, plan: Plan) -> None:
         alone = _alone(model, stay.gang)
         without = _without_the_obstacle(alone, stay)
         if without is not None:
-            assert answer(alone, stay.gang) == _named(stay.reason), stay.reason.message
+            said = answer(alone, stay.gang)
+            # Where the others ask for nothing more they deserve less, and may have to give way for it.
+            assert said == _named(stay.reason) or said[0] is Code.MAKING_ROOM, stay.reason.message
             assert answer(without, stay.gang) != _named(stay.reason), stay.reason.message
         elif stay.reason.code is Code.OTHERS_FIRST:
             twin = model.copy()

@@ -257,6 +257,15 @@ def test_small_ones_pass_until_patience_is_over() -> None:
     )
 
 
+def test_nothing_is_kept_for_whom_it_was_kept_once_that_starts() -> None:
+    """The first small one takes the place that big would have started in. The second, tried before that is seen to be
+    room for it too, is protected; and starts in the same decision."""
+    queues = {"a": QueueSpec(deserved={"cpu": "1"}), "b": QueueSpec(deserved={"cpu": "2"})}
+    field = Field(cluster(node("n", cpu="3")), queues)
+    small = [gang(f"s{i}", "b", (1, ONE), since=1.0) for i in range(3)]
+    assert went(decide(field.with_waiting(gang("big", "a", (3, ONE)), *small), 1000.0)) == ["s0", "s1", "s2"]
+
+
 def test_the_other_half_of_the_node_that_will_be_free_is_kept_too() -> None:
     """Of the big gang's two pods one fits, with or without the small one: counting them says nothing (design,
     "Patience"); but where the small one would be, the other could not go when "old" has ended."""
