@@ -39,6 +39,7 @@ KEPT: Final = 256
 
 T = TypeVar("T")
 K = TypeVar("K")
+L = TypeVar("L")
 
 
 class Asked(Struct, frozen=True, cache_hash=True):
@@ -80,7 +81,9 @@ class Catalogue:
         self.claims: dict[Key, VolumeClaim] = {}
         self.volumes: dict[str, Volume] = {}
         self.held_by: dict[Key, dict[str, Volume]] = {}
-        """By claim, the volumes that it has or that are kept for it."""
+        """By claim, the volumes that say that it has them, or that are kept for it."""
+        self.claims_of: dict[str, dict[Key, VolumeClaim]] = {}
+        """By volume, the claims that say that they have it, or ask for it."""
         self.classes: dict[str, VolumeClass] = {}
         self.on_node: dict[str, NodeDrivers] = {}
         """By the node's name."""
@@ -138,7 +141,7 @@ class Catalogue:
             self._shelves[volume.storage_class].put(volume)
         if volume.claim is not None:
             self.held_by.setdefault(volume.claim[:2], {})[volume.name] = volume
-        self._changed(claims=_holder(volume), volumes=(volume.name,))
+        self._changed(claims=self.claims_of.get(volume.name, ()), volumes=(volume.name,))
 
     def remove_volume(self, name: str) -> None:
         before = self.volumes.pop(name, None)
@@ -149,7 +152,7 @@ class Catalogue:
             self._shelves[before.storage_class].drop(name)
         if before.claim is not None:
             _discard(self.held_by, before.claim[:2], name)
-        self._changed(claims=_holder(before), volumes=(name,))
+        self._changed(claims=self.claims_of.get(name, ()), volumes=(name,))
 
     def set_class(self, made: VolumeClass) -> None:
         self._class(made.name, made)
@@ -270,6 +273,10 @@ class Catalogue:
     def _claim(self, key: Key, claim: VolumeClaim | None) -> None:
         before = self.claims.get(key)
         if _put(self.claims, key, claim):
+            if before is not None:
+                _discard(self.claims_of, before.volume, key)
+            if claim is not None:
+                self.claims_of.setdefault(claim.volume, {})[key] = claim
             volumes = {each.volume for each in (before, claim) if each is not None}
             self._changed(claims=(key,), volumes=volumes)
 
@@ -303,6 +310,7 @@ class Catalogue:
         twin.claims = dict(self.claims)
         twin.volumes = dict(self.volumes)
         twin.held_by = {claim: dict(volumes) for claim, volumes in self.held_by.items()}
+        twin.claims_of = {volume: dict(claims) for volume, claims in self.claims_of.items()}
         twin.classes = dict(self.classes)
         twin.on_node = dict(self.on_node)
         twin.everywhere = dict(self.everywhere)
@@ -327,10 +335,6 @@ def driver_of_class(made: VolumeClass | None) -> str:
     return MIGRATED.get(made.provisioner, made.provisioner)
 
 
-def _holder(volume: Volume) -> tuple[Key, ...]:
-    return (volume.claim[:2],) if volume.claim is not None else ()
-
-
 def _put(where: dict[K, T], key: K, value: T | None) -> bool:
     """Whether that changed anything; None takes away."""
     if where.get(key) == value:
@@ -342,7 +346,7 @@ def _put(where: dict[K, T], key: K, value: T | None) -> bool:
     return True
 
 
-def _discard(where: dict[K, dict[str, T]], key: K, name: str) -> None:
+def _discard(where: dict[K, dict[L, T]], key: K, name: L) -> None:
     held = where[key]
     del held[name]
     if not held:

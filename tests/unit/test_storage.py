@@ -5,7 +5,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from startgate.engine.volumes import UNLIMITED, Allowed, Volumes
+from startgate.engine.catalogue import UNLIMITED
+from startgate.engine.volumes import Allowed, Volumes
 from tests.unit.volume_reference import Json, Reference, RefusedError
 from tests.unit.volume_worlds import WIDTH, another, loaded, pods, shape_of, turn, worlds
 

@@ -2,12 +2,17 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from startgate.engine.storage import Storage
 from startgate.engine.volumes import FREE, Allowed, Volumes
+from startgate.model.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from startgate.model.shape import Ephemeral
+from startgate.model.storage import Attachment, NodeDrivers, PersistentVolume, Volume, VolumeClaim, volume_of
 from tests.unit.volume_reference import HOST, ZONE, Json, Reference
 from tests.unit.volume_worlds import (
+    NS,
     WIDTH,
     claim,
     drivers,
@@ -199,7 +204,7 @@ def test_volumes_are_made_where_the_class_allows() -> None:
 
 
 def test_the_newest_default_class_is_what_is_meant_by_none() -> None:
-    default = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+    default: Any = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
     world = cluster(
         classes=named(
             storage_class("old", "x", zones=("z1",), creationTimestamp="2029-01-01T00:00:00Z", **default),
@@ -294,3 +299,181 @@ def test_a_claim_of_another_namespace_is_another_claim() -> None:
     world = cluster(claims=named(claim("data", "disk")))
     elsewhere = shape(namespace="elsewhere", claims=("data",))
     assert volumes(world).allows(elsewhere).obstacle == "volume claim data doesn't exist"
+
+
+def limited(limit: int, **objects: Any) -> Reference:
+    return cluster(on_node={name: drivers(("disk.example.com", limit, [])) for name in NODES}, **objects)
+
+
+def room(held: Storage) -> list[int]:
+    """How many more volumes each node can attach."""
+    return where(Volumes(held, WIDTH).allows(shape_of(own())), caps=True)
+
+
+def test_what_counts_as_attached_follows_claims_volumes_and_attachments() -> None:
+    held = loaded(limited(3))
+    held.add_pod(USES, 0)
+    assert room(held) == [3, 3, 3]  # its claim isn't known
+    held.set_claim(VolumeClaim(namespace=NS, name="data", storage_class="disk"))
+    assert room(held) == [2, 3, 3]
+    held.set_claim(VolumeClaim(namespace=NS, name="data", storage_class="disk", volume="v", bound=True))
+    assert room(held) == [2, 3, 3]
+    held.set_volume(Volume(name="v", driver="other.example.com", handle="h"))
+    assert room(held) == [3, 3, 3]
+    held.set_volume(Volume(name="v", driver="disk.example.com", handle="h"))
+    assert room(held) == [2, 3, 3]
+    for node in "ab":
+        held.set_attachment(Attachment(name=node, node=node, driver="disk.example.com", volume="v"))
+    assert room(held) == [2, 2, 3]  # on a the pod has it
+    held.add_pod(USES, 0, -1)
+    assert room(held) == [2, 2, 3]  # nobody has it any more, and it isn't detached yet
+    held.remove_volume("v")
+    assert room(held) == [3, 3, 3]
+    held.set_volume(Volume(name="v", driver="disk.example.com", handle="h"))
+    held.remove_attachment("a")
+    assert room(held) == [3, 2, 3]
+    held.set_node_drivers(NodeDrivers(name="b", drivers=(("disk.example.com", 7),)))
+    assert room(held) == [3, 6, 3]
+    held.remove_claim(NS, "data")
+    held.remove_class("disk")
+    assert Volumes(held, WIDTH).allows(shape_of(own())).obstacle
+
+
+def test_a_node_beyond_its_limit_takes_who_brings_nothing_new() -> None:
+    bound = named(*(claim(name, "disk", volume=name, bound=True) for name in ("data", "more", "new")))
+    disks = named(*(volume(name, "disk", csi=("disk.example.com", name), claim=(name, "")) for name in bound))
+    held = loaded(limited(1, claims=bound, volumes=disks))
+    both = shape_of(new_pod("p", "data", "more"))
+    held.add_pod(both, 0)
+    assert where(Volumes(held, WIDTH).allows(both), caps=True) == [MANY, 0, 0]
+    assert where(Volumes(held, WIDTH).allows(shape_of(new_pod("p", "data", "new")))) == [0, 0, 0]
+    later = Volumes(held, WIDTH)
+    later.give(both, 0, 1)
+    assert where(later.allows(both), caps=True) == [0, 0, 0]
+    assert where(later.allows(USES), caps=True) == [MANY, MANY, MANY]
+
+
+def test_a_pod_that_goes_leaves_what_others_share_with_it() -> None:
+    disk = volume("v", "disk", csi=("disk.example.com", "v"), claim=("data", ""))
+    held = loaded(limited(1, volumes=named(disk), claims=named(claim("data", "disk", volume="v", bound=True))))
+    held.add_pod(USES, 0, 2)
+    later = Volumes(held, WIDTH)
+    later.give(USES, 0, 1)
+    assert where(later.allows(shape_of(own())), caps=True) == [0, 1, 1]
+    later.give(USES, 0, 1)
+    assert where(later.allows(shape_of(own())), caps=True) == [1, 1, 1]
+
+
+def test_volumes_that_come_change_or_go_are_seen() -> None:
+    each = shape_of(own("local"))
+    disk: Any = {"storage_class": "local", "capacity": 10, "modes": ("ReadWriteOnce",)}
+    held = loaded(cluster())
+
+    def fits() -> list[int]:
+        return where(Volumes(held, WIDTH).allows(each), caps=True)
+
+    def on(node: str) -> NodeSelector:
+        return NodeSelector((NodeSelectorTerm((Requirement(HOST, "In", (node,)),)),))
+
+    assert fits() == [0, 0, 0]
+    held.set_volume(Volume(name="v", phase="Available", affinity=on("a"), **disk))
+    assert fits() == [1, 0, 0]
+    held.set_volume(Volume(name="w", phase="Available", affinity=on("b"), **disk))
+    assert fits() == [1, 1, 0]
+    held.set_volume(Volume(name="w", phase="Available", affinity=on("c"), **disk))
+    assert fits() == [1, 0, 1]
+    held.set_volume(Volume(name="v", phase="Bound", claim=(NS, "x", ""), affinity=on("a"), **disk))
+    assert fits() == [0, 0, 1]
+    held.set_node(0, "a", {HOST: "c"})
+    assert fits() == [1, 0, 1]
+    held.remove_volume("w")
+    assert fits() == [0, 0, 0]
+
+
+def test_of_pods_that_go_the_others_keep_their_volumes() -> None:
+    disks = [volume(name, "local", affinity=node_selector(HOST, "a")) for name in "xyz"]
+    held = volumes(cluster(volumes=named(*disks)))
+    each = shape_of(own("local"))
+    held.put(each, 0, 2)
+    assert where(held.allows(each), caps=True) == [1, 0, 0]
+    held.give(each, 0, 1)
+    assert where(held.allows(each), caps=True) == [2, 0, 0]
+
+
+def test_of_volumes_of_one_size_any_may_be_taken() -> None:
+    """Were it the one that b can use too, b would have none: nobody can know."""
+    wide = volume("wide", "local", affinity=node_selector(ZONE, "z1"))
+    near = volume("near", "local", affinity=node_selector(HOST, "a"))
+    each = shape_of(own("local"))
+    held = volumes(cluster(volumes=named(wide, near)))
+    assert where(held.allows(each), caps=True) == [2, 1, 0]
+    assert held.take(each, [0], [1]) == [1]
+    assert where(held.allows(each)) == [0, 0, 0]
+    held.give(each, 0, 1)
+    assert held.take(each, [0], [2]) == [2]
+    smaller = {**near, "spec": {**near["spec"], "capacity": {"storage": "10"}}}
+    larger = {**wide, "spec": {**wide["spec"], "capacity": {"storage": "11"}}}
+    held = volumes(cluster(volumes=named(smaller, larger)))
+    assert held.take(each, [0], [1]) == [1]
+    assert where(held.allows(each), caps=True) == [1, 1, 0]
+
+
+@pytest.mark.parametrize("names", [("data",), ("data", "more")])
+def test_pods_that_share_a_volume_that_exists_stay_where_it_can_be_used(names: tuple[str, ...]) -> None:
+    uses = shape_of(new_pod("p", *names))
+    open_claims = named(*(claim(name, "local") for name in names))
+
+    def shared(*disks: Json) -> Volumes:
+        return volumes(cluster(volumes=named(*disks), claims=open_claims))
+
+    def domains(held: Volumes) -> list[int]:
+        found = held.allows(uses).domains
+        assert found is not None
+        return [int(found[slot]) for slot in range(3)]
+
+    there = [volume(f"v{each}", "local", affinity=node_selector(ZONE, "z1")) for each in names]
+    held = shared(*there)
+    one, other, _ = domains(held)
+    assert where(held.allows(uses), caps=True) == [MANY, MANY, 0]
+    assert one == other
+    assert held.take(uses, [0, 1], [2, 3]) == [2, 3]
+    # One of the same size that only a can use: what is taken on a may be no good on b.
+    held = shared(*there, *(volume(f"a{each}", "local", affinity=node_selector(HOST, "a")) for each in names))
+    one, other, _ = domains(held)
+    assert one != other
+    # A volume with a zone: its first pod may be anywhere, and no other one outside the zone.
+    held = shared(*(volume(f"v{each}", "local", labels={ZONE: "z1"}) for each in names))
+    one, other, third = domains(held)
+    assert one == other != third
+    assert where(held.allows(uses), caps=True) == [MANY, MANY, 1]
+    assert held.take(uses, [2], [2]) == [1]
+    assert where(held.allows(uses)) == [1, 1, 0]
+
+
+def test_the_smallest_claim_comes_first_even_if_it_takes_the_only_one_for_another() -> None:
+    """kube-scheduler looks no further, and so must we."""
+    gold = volume("gold", "local", size=20, labels={"tier": "gold"}, affinity=node_selector(HOST, "a"))
+    plain = volume("plain", "local", size=30, affinity=node_selector(HOST, "a"))
+    world = cluster(volumes=named(gold, plain))
+    picky = new_pod("p", own=(claim("e0", "local", size=15, labels={"tier": "gold"}), claim("e1", "local", size=5)))
+    held = volumes(world)
+    assert where(held.allows(shape_of(picky))) == [0, 0, 0]
+    assert held.why(shape_of(picky), 0) == "with too few volumes for all that the pod asks for"
+    assert not world.accepts(picky, "a")
+
+
+@pytest.mark.parametrize(("uid", "fits"), [("", [0, 1, 0]), ("uid-data", [0, 1, 0]), ("of-one-before", [1, 0, 0])])
+def test_a_volume_is_kept_for_a_claim_by_its_uid_if_it_says_one(uid: str, fits: list[int]) -> None:
+    kept = volume("kept", "local", affinity=node_selector(HOST, "b"), claim=("data", uid), phase="Available")
+    free = volume("free", "local", affinity=node_selector(HOST, "a"))
+    held = loaded(cluster(volumes=named(free), claims=named(claim("data", "local"))))
+    assert where(Volumes(held, WIDTH).allows(USES)) == [1, 0, 0]
+    held.set_volume(volume_of(msgspec.convert(kept, PersistentVolume)))
+    assert where(Volumes(held, WIDTH).allows(USES)) == fits
+
+
+def test_zones_of_volumes_on_nodes_with_old_labels_or_none() -> None:
+    old = volume("v", "disk", labels={"failure-domain.beta.kubernetes.io/zone": "z1__z3"}, claim=("data", ""))
+    world = cluster(volumes=named(old), claims=named(claim("data", "disk", volume="v", bound=True)))
+    world.nodes["b"] = {HOST: "b"}
+    assert where(volumes(world).allows(USES)) == [1, 1, 0]
