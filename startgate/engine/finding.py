@@ -90,9 +90,12 @@ class Search:
     def reached(self, pick: Pick, slot: int) -> Bools:
         """From where the claim of a pod here can be used by later ones: they see the zone of its volume too."""
         if pick.volume is None:
-            return pick.wish.segments == pick.wish.segments[slot]
+            same: Bools = pick.wish.segments == pick.wish.segments[slot]
+            return same
         volumes = self._catalogue.volumes
-        return np.logical_and.reduce([self._catalogue.usable(volumes[each]) for each in self.spent([pick], slot)])
+        usable = [self._catalogue.usable(volumes[each]) for each in self.spent([pick], slot)]
+        all_of_them: Bools = np.logical_and.reduce(usable)
+        return all_of_them
 
     def everywhere(self, shared: Sequence[Wish], own: Sequence[Wish]) -> Found:
         """For all slots at once. Classes have no volumes in common, so that each is looked at alone."""
