@@ -207,7 +207,7 @@ def _lacking(sorting: _Sorting, order: Sequence[str], lacks: Bools, words: Calla
 
 
 def _by_volumes(room: Room, shape: Shape, sorting: _Sorting) -> None:
-    """Which volumes the pod can't have on the node."""
+    """Which volumes that are within reach the pod can't have on the node."""
     if not (shape.claims or shape.ephemeral):
         return
     slots = np.flatnonzero(sorting.open).tolist()
@@ -245,7 +245,11 @@ def lasting(room: Room, shape: Shape, *, alone: bool) -> Shape:
         + [each.topology_key for each in shape.spread if each not in spread]
     )
     labelled = tuple(Spread(key, FAINT, None, honors_affinity=False) for key in keys)
-    return replace(shape, together=together, spread=(*spread, *labelled))
+    lasts = replace(shape, together=together, spread=(*spread, *labelled))
+    volumes = room.emptied().around.volumes(shape)
+    if volumes.domains is not None or not volumes.independent:
+        lasts = replace(lasts, claims=(), ephemeral=())  # where the claims will get their volumes remains to be seen
+    return lasts
 
 
 def awaits(room: Room, shape: Shape) -> bool:

@@ -144,14 +144,15 @@ class Surroundings:
         ]
 
     def obstacles(self, shape: Shape) -> Iterator[tuple[str, Bools]]:
-        """What rules nodes out for one more such pod but for amounts, the nodes' own filters and volumes: words that go
-        on from "3 nodes …", and which slots. A node is ruled out by the first that has it."""
+        """What rules nodes out for one more such pod but for amounts, the nodes' own filters and volumes within reach:
+        words that go on from "3 nodes …", and which slots. A node is ruled out by the first that has it."""
         slots = self._cluster.offers.shape[1]
         scratch = self._moved()
         for port in shape.ports:
             yield wording.port(port), _marked(slots, self._ports.taken(port))
         yield "with nominated pods that it can't be beside", _marked(slots, self._rivals(shape))
         yield from obstacles(shape, nodes=self._cluster, scratch=scratch)
+        yield from self._volumes.out_of_reach(shape)
 
     def volumes(self, shape: Shape) -> Allowed:
         """Where such pods can go by their volumes."""

@@ -10,7 +10,7 @@ that it is given; a no may be careful in these cases only:
 * A volume is free again when the API server says so, not when the pod that has it gives way.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -135,13 +135,9 @@ class Volumes:
         if needs is NOTHING:
             return None
         plan = self.storage.plan(needs)
-        for rule in plan.rules:
-            if not rule.mask[slot]:
-                return rule.words
-        for name in needs.claims:
-            anchor = self._anchors.get((needs.namespace, name))
-            if anchor is not None and not anchor.mask[slot]:
-                return f"that can't reach the volume of claim {name}"
+        for words, mask in self.out_of_reach(shape):
+            if mask[slot]:
+                return words
         shared, search = self._open(plan), self._search()
         for wish in (*shared, *plan.own):
             if search.pick(wish, slot) is None:
@@ -150,6 +146,18 @@ class Volumes:
             return "with too few volumes for all that the pod asks for"
         full = self._full(self.storage.attaches(needs), slot)
         return f"with no more volumes of {full} to attach" if full else None
+
+    def out_of_reach(self, shape: Shape) -> Iterator[tuple[str, Bools]]:
+        """The part of it that is the same for many nodes: words, and by slot which nodes they are about."""
+        needs = needs_of(shape)
+        if needs is NOTHING:
+            return
+        for rule in self.storage.plan(needs).rules:
+            yield rule.words, ~rule.mask
+        for name in needs.claims:
+            anchor = self._anchors.get((needs.namespace, name))
+            if anchor is not None:
+                yield f"that can't reach the volume of claim {name}", ~anchor.mask
 
     # --- where pods can go ------------------------------------------------------------------------------------------
 

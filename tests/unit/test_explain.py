@@ -188,6 +188,18 @@ def test_a_claim_that_one_pod_at_a_time_can_use() -> None:
     assert why(nodes, (1, asked)).code is Code.VOLUMES
 
 
+def test_where_a_claim_will_have_its_volume_is_not_known_for_good() -> None:
+    nodes = cluster(*four())
+    nodes.storage.set_class(storage.VolumeClass(name="later", provisioner="csi.example.com", waits=True))
+    nodes.storage.set_claim(storage.VolumeClaim(namespace="ns", name="data", storage_class="later"))
+    found = why(nodes, (8, shape(cpu=2, namespace="ns", claims=("data",))))
+    assert (found.code, nodes_of(found)) == (
+        Code.NO_ROOM,
+        "of 4 nodes: 3 that can't reach the volume of claim data, 1 with room for 2 and then short of free cpu",
+    )
+    assert why(nodes, (9, shape(cpu=2, namespace="ns", claims=("data",)))).code is Code.NEVER_FITS
+
+
 def _volume(name: str, zones: Sequence[str]) -> storage.Volume:
     term = NodeSelectorTerm((Requirement(ZONE, "In", tuple(zones)),))
     return storage.Volume(name=name, affinity=NodeSelector((term,)), claim=("ns", "data", ""), modes=("ReadWriteMany",))
