@@ -348,7 +348,9 @@ def test_a_node_beyond_its_limit_takes_who_brings_nothing_new() -> None:
     assert where(Volumes(held, WIDTH).allows(both), caps=True) == [MANY, 0, 0]
     assert where(Volumes(held, WIDTH).allows(shape_of(new_pod("p", "data", "new")))) == [0, 0, 0]
     later = Volumes(held, WIDTH)
-    later.give(both, 0, 1)
+    assert later.take(shape_of(new_pod("p", "data", "new")), [0, 1], [1, 1]) == [0, 0]
+    assert later.take(both, [0, 1], [2, 1]) == [2, 0]
+    later.give(both, 0, 3)
     assert where(later.allows(both), caps=True) == [0, 0, 0]
     assert where(later.allows(USES), caps=True) == [MANY, MANY, MANY]
 
@@ -418,6 +420,16 @@ def test_of_volumes_of_one_size_any_may_be_taken() -> None:
     assert where(held.allows(each), caps=True) == [1, 1, 0]
 
 
+def test_a_volume_is_free_again_when_the_last_pod_of_its_claim_is_given_back() -> None:
+    held = volumes(cluster(volumes=named(volume("v", "local")), claims=named(claim("data", "local"))))
+    each = shape_of(own("local"))
+    assert held.take(USES, [0, 1], [1, 1]) == [1, 1]
+    held.give(USES, 0, 1)
+    assert where(held.allows(each)) == [0, 0, 0]
+    held.give(USES, 1, 1)
+    assert where(held.allows(each)) == [1, 1, 1]
+
+
 @pytest.mark.parametrize("names", [("data",), ("data", "more")])
 def test_pods_that_share_a_volume_that_exists_stay_where_it_can_be_used(names: tuple[str, ...]) -> None:
     uses = shape_of(new_pod("p", *names))
@@ -438,9 +450,10 @@ def test_pods_that_share_a_volume_that_exists_stay_where_it_can_be_used(names: t
     assert one == other
     assert held.take(uses, [0, 1], [2, 3]) == [2, 3]
     # One of the same size that only a can use: what is taken on a may be no good on b.
-    held = shared(*there, *(volume(f"a{each}", "local", affinity=node_selector(HOST, "a")) for each in names))
-    one, other, _ = domains(held)
-    assert one != other
+    for first in "az":
+        near = [volume(f"{first}{each}", "local", affinity=node_selector(HOST, "a")) for each in names]
+        one, other, _ = domains(shared(*there, *near))
+        assert one != other
     # A volume with a zone: its first pod may be anywhere, and no other one outside the zone.
     held = shared(*(volume(f"v{each}", "local", labels={ZONE: "z1"}) for each in names))
     one, other, third = domains(held)
@@ -450,12 +463,14 @@ def test_pods_that_share_a_volume_that_exists_stay_where_it_can_be_used(names: t
     assert where(held.allows(uses)) == [1, 1, 0]
 
 
-def test_the_smallest_claim_comes_first_even_if_it_takes_the_only_one_for_another() -> None:
+@pytest.mark.parametrize("shared", [(), ("data",)])
+def test_the_smallest_claim_comes_first_even_if_it_takes_the_only_one_for_another(shared: tuple[str, ...]) -> None:
     """kube-scheduler looks no further, and so must we."""
     gold = volume("gold", "local", size=20, labels={"tier": "gold"}, affinity=node_selector(HOST, "a"))
     plain = volume("plain", "local", size=30, affinity=node_selector(HOST, "a"))
-    world = cluster(volumes=named(gold, plain))
-    picky = new_pod("p", own=(claim("e0", "local", size=15, labels={"tier": "gold"}), claim("e1", "local", size=5)))
+    large = claim("data", "local", size=15, labels={"tier": "gold"})
+    world = cluster(volumes=named(gold, plain), claims=named(large))
+    picky = new_pod("p", *shared, own=(*(() if shared else (large,)), claim("e", "local", size=5)))
     held = volumes(world)
     assert where(held.allows(shape_of(picky))) == [0, 0, 0]
     assert held.why(shape_of(picky), 0) == "with too few volumes for all that the pod asks for"
