@@ -38,6 +38,11 @@ class Draft(msgspec.Struct, eq=False):
     follows: bool
     """Whether its pods are to go near others that are there."""
 
+    @property
+    def count(self) -> int:
+        """How many pods go."""
+        return sum(batch.count for batch in self.batches)
+
 
 class Drafts:
     """What is decided so far."""
@@ -120,11 +125,11 @@ class Drafts:
                 gang=draft.gang,
                 kind=draft.kind,
                 placements=draft.placements,
-                count=sum(batch.count for batch in draft.batches),
+                count=draft.count,
                 tight=slack.is_tight(draft, one_by_one=draft.kind in one_by_one),
                 numbers=_with_domain(draft),
                 node_selector=_selector(draft.within),
-                pinned=_is_pinned(draft),
+                pinned=slack.is_pinned(draft),
             )
             for draft in self._drafts
         )
@@ -148,18 +153,25 @@ class _Slack:
     def is_tight(self, draft: Draft, *, one_by_one: bool) -> bool:
         """Pods that go one by one, a gang of one pod among them, never are: there is nothing to split, each is bound or
         it stays pending. Where they should be in one domain, nothing else tells kube-scheduler in which."""
-        count = sum(batch.count for batch in draft.batches)
-        if any(_crowds_out(placement) for placement in draft.placements):
+        if _crowds_out(draft):
             return False
-        if draft.within is not None and draft.within.prefer and (count > 1 or draft.follows):
+        if draft.within is not None and draft.within.prefer and (draft.count > 1 or draft.follows):
             return True
-        if one_by_one or count < 2:
-            return False
         # Where other pods have a say, the first one's place decides where the others can go.
-        return any(
-            self._room.concern(batch.shape) or self._left_for(batch.shape, draft.within) < count
-            for batch in draft.batches
-        )
+        concerned = any(self._room.concern(batch.shape) for batch in draft.batches)
+        return not one_by_one and draft.count > 1 and (concerned or self._is_scarce(draft))
+
+    def is_pinned(self, draft: Draft) -> bool:
+        """Where pods can't be reserved and yet have to go where the plan has them: under several limits, since their
+        own choices can leave the last of them none, and where room is scarce, since others count on theirs."""
+        if not _crowds_out(draft) or not all(pinnable(placement.shape) for placement in draft.placements):
+            return False
+        shapes = [placement.shape for placement in draft.placements]
+        limits = sum(len(shape.spread) + len(shape.apart) + len(shape.together) for shape in shapes)
+        return limits > 1 or self._is_scarce(draft)
+
+    def _is_scarce(self, draft: Draft) -> bool:
+        return any(self._left_for(batch.shape, draft.within) < draft.count for batch in draft.batches)
 
     def _left_for(self, shape: Shape, within: Within | None) -> int:
         kind = self._room.kind(shape), within
@@ -181,23 +193,21 @@ def _with_domain(draft: Draft) -> dict[str, str]:
     return {**draft.numbers, "domain": domain} if domain else draft.numbers
 
 
-def _is_pinned(draft: Draft) -> bool:
-    """Under one spread alone it makes no difference which pod is where, under several limits it does."""
-    if not all(pinnable(placement.shape) for placement in draft.placements):
-        return False
-    limits = (len(each.shape.spread) + len(each.shape.apart) + len(each.shape.together) for each in draft.placements)
-    return sum(limits) > 1 and any(_crowds_out(placement) for placement in draft.placements)
-
-
-def _crowds_out(placement: Placement) -> bool:
+def _crowds_out(draft: Draft) -> bool:
     """Whether its pods, reserved all at once, would keep one another away.
 
     kube-scheduler counts pods nominated to a node as being there, and on no other node: of several on one node each
     would see a skew that the others, in their turn, make good. Without a reservation they come one by one.
     """
-    shape, nodes = placement.shape, [name for name, count in placement.nodes for _ in range(count)]
-    spreads_itself = any(each.selector is not None and each.selector.matches(shape.label_map) for each in shape.spread)
-    return spreads_itself and len(set(nodes)) < len(nodes)
+    return any(_spreads_itself(each.shape) and len(_nodes(each)) < count_of(each) for each in draft.placements)
+
+
+def _spreads_itself(shape: Shape) -> bool:
+    return any(each.selector is not None and each.selector.matches(shape.label_map) for each in shape.spread)
+
+
+def _nodes(placement: Placement) -> set[str]:
+    return {name for name, _ in placement.nodes}
 
 
 def _displaced(shape: Shape, request: tuple[tuple[str, int], ...]) -> int:

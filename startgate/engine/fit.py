@@ -10,6 +10,7 @@ once, and is kept up to date as pods are placed. What always holds:
 * The same room and the same question give the same placement.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice, permutations
 from typing import Final
@@ -154,7 +155,7 @@ class Room(Vacancy):
         counts = by_shape(batches)
         needs = [Need(counts[shape], self._bound(shape), self._stock(shape).key.copy()) for shape in order]
         found = regions(self.cluster, within, needs)
-        return islice(found, TRIES) if any(map(self._around.concern, counts)) else found
+        return _few_of(found) if any(map(self._around.concern, counts)) else found
 
     def _bound(self, shape: Shape) -> Ints:
         """By slot: how many such pods it takes at most."""
@@ -374,6 +375,13 @@ class Room(Vacancy):
                 want -= hand[-1][1]
             dealt.append(Placement(batch.shape, tuple(hand)))
         return tuple(dealt)
+
+
+def _few_of(found: Iterable[Region]) -> Iterable[Region]:
+    """TRIES of them: the first, and the last, which have the most room."""
+    found = iter(found)
+    yield from islice(found, TRIES // 2)
+    yield from deque(found, maxlen=TRIES // 2)
 
 
 def _there(shape: Shape, region: Region | None) -> Shape:

@@ -4,10 +4,12 @@ import msgspec
 import pytest
 
 from startgate.engine.cycle import decide
+from startgate.engine.nodes import HOSTNAME
 from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Plan, Waiting
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code, reason
-from startgate.model.shape import Shape
+from startgate.model.selectors import LabelSelector
+from startgate.model.shape import Shape, Spread
 from startgate.model.taints import Taint
 from tests.unit.worlds import GPU, cluster, gang, go_of, in_order, node, shape, stay_of, went, world
 
@@ -242,6 +244,38 @@ def test_tight_counts_what_others_and_the_rest_of_the_plan_may_take() -> None:
     assert [go.tight for go in both.go] == [True, False, False]
     adrift = claim(ClaimKind.BIND, (1, shape(cpu=100)))
     assert decide(world(nodes, ANY, [first], claims=[adrift]), 0).go[0].tight
+
+
+SELF = LabelSelector(match_labels={"app": "x"})
+ZONES, HOSTS = Spread("zone", 1, SELF), Spread(HOSTNAME, 2, SELF)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "spread", "pinned"),
+    [
+        (8, (ZONES,), False),  # where each goes makes no difference, and there is room to spare
+        (3, (ZONES,), True),  # others may count on what is left
+        (8, (ZONES, HOSTS), True),  # their own choices could leave the last of them no node
+    ],
+)
+def test_pods_of_a_spread_with_two_on_a_node_are_pinned_instead_of_reserved(
+    cpus: int, spread: tuple[Spread, ...], pinned: bool
+) -> None:
+    nodes = cluster(*[node(f"n{zone}", cpu=str(cpus), labels={"zone": zone, HOSTNAME: f"n{zone}"}) for zone in "ab"])
+    pods = msgspec.structs.replace(shape(cpu=1), labels=(("app", "x"),), spread=spread)
+    go = go_of(decide(world(nodes, ANY, [gang("g", "q", (4, pods))]), 0), "g")
+    assert (go.tight, go.pinned) == (False, pinned)
+
+
+def test_pods_that_can_neither_be_pinned_nor_reserved_two_on_a_node_get_one_each() -> None:
+    several = (msgspec.structs.replace(ZONES, min_domains=2), HOSTS)  # a node selector would leave one domain
+    pods = msgspec.structs.replace(shape(cpu=1), labels=(("app", "x"),), spread=several)
+    labels = [{"zone": zone, HOSTNAME: f"n{zone}{i}"} for zone in "ab" for i in "12"]
+    nodes = [node(each[HOSTNAME], cpu="8", labels=each) for each in labels]
+    go = go_of(decide(world(cluster(*nodes), ANY, [gang("g", "q", (4, pods))]), 0), "g")
+    assert (go.tight, go.pinned) == (True, False)
+    assert sorted(go.placements[0].nodes) == [(each, 1) for each in sorted(each[HOSTNAME] for each in labels)]
+    assert not decide(world(cluster(*nodes[::2]), ANY, [gang("g", "q", (4, pods))]), 0).go
 
 
 def test_a_gang_of_one_pod_is_never_tight() -> None:
