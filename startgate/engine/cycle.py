@@ -148,30 +148,30 @@ class _Decision:
         didn't before: then those left have another turn."""
         while True:
             before = len(self.evictions), self.patience.moves, self.cancelled.total()
-            left: list[Waiting] = []
+            left: list[tuple[Waiting, Trial]] = []
             while (gang := self.turns.pop()) is not None:
-                if not self._turn(gang):
-                    left.append(gang)
-            left += self.back
+                trial = self._trial(gang)
+                if not self._turn(gang, trial):
+                    left.append((gang, trial))
+            left += [(gang, self._trial(gang)) for gang in self.back]
             self.back = []
             if not left or before == (len(self.evictions), self.patience.moves, self.cancelled.total()):
                 break
             self.heads.clear()
             self.refused.clear()
             self.barren.clear()
-            self.turns = Turns(self.ground.shares, left)
-        for gang in left:
+            self.turns = Turns(self.ground.shares, [gang for gang, _ in left])
+        for gang, trial in left:
             self._note_next(gang)
-            self.drafts.stays.append((gang.gang, (self._trial(gang),)))
+            self.drafts.stays.append((gang.gang, (trial,)))
 
     def _note_next(self, gang: Waiting) -> None:
         if gang.queue not in self.heads:
             for seat in self.ground.shares.seat(gang.queue).path():
                 self.heads.setdefault(seat.name, gang.gang)
 
-    def _turn(self, gang: Waiting) -> bool:
+    def _turn(self, gang: Waiting, trial: Trial) -> bool:
         """Lets the gang go, or makes room for it; False, with nothing changed for others, where neither can be."""
-        trial = self._trial(gang)
         if gang is not self.patience.gang:
             return self._try(gang, trial)
         held = self.patience.lift()  # it doesn't stand in its own way; in that of those like it, it may have stood

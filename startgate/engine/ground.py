@@ -271,9 +271,10 @@ def _asked(world: World, books: Books) -> dict[str, dict[str, int]]:
 
     What they replace doesn't count, since it leaves; so a restart would cost the queue what it deserves.
     """
-    alike = Counter(
-        (gang.queue, _plain(gang.minimum), _plain(gang.extra)) for gang in world.waiting if gang.obstacle is None
-    )
+    alike: Counter[tuple[str, tuple[Batch, ...], tuple[Batch, ...]]] = Counter()
+    named = Counter((gang.queue, gang.minimum, gang.extra) for gang in world.waiting if gang.obstacle is None)
+    for (queue, minimum, extra), times in named.items():
+        alike[queue, _plain(minimum), _plain(extra)] += times
     open_ = {queue: queue in world.queues and not books.stopped_by(queue) for queue, _, _ in alike}
     sums: dict[str, dict[str, int]] = {}
     for claim in world.claims:
