@@ -44,7 +44,7 @@ class Victims:
         return dict.fromkeys((*self._holders, *(unit.holder.queue for unit in self._fresh.values())))
 
     def lowest(self, queue: str) -> int | None:
-        """The lowest priority of what could be taken of this queue."""
+        """No gang of this queue that could be taken has a lower priority; None where there is none."""
         return self._lowest.get(queue)
 
     def start(self, gang: Waiting, pods: tuple[Placement, ...]) -> None:
@@ -55,6 +55,7 @@ class Victims:
         )
         turn = (FRESH, gang.priority, -gang.since, gang.gang, 0)
         self._started += pods
+        self._lowest[gang.queue] = min(gang.priority, self._lowest.get(gang.queue, gang.priority))
         self._fresh[gang.gang] = Unit(holder=holder, surplus=0, charge=charge, placements=pods, turn=turn)
 
     def take(self, units: Iterable[Unit]) -> None:
@@ -105,13 +106,15 @@ class Victims:
     def _bound(self, queues: frozenset[str], shape: Shape, within: Within | None) -> int:
         key = (queues, shape, within)
         if key not in self._most:
-            room = self._ground.ahead.room
-            if queues not in self._freed:
-                parts = [self._sum(queue)[1] for queue in sorted(queues)]
-                self._freed[queues] = sum(parts[1:], parts[0])
-            started = room.amounts_on(self._started) if self._started else 0
-            self._most[key] = room.fits_with(shape, self._freed[queues] + started, within)
+            self._most[key] = self._ground.ahead.room.fits_with(shape, self.freed(queues), within)
         return self._most[key]
+
+    def freed(self, queues: frozenset[str]) -> Ints:
+        """What would be free in addition, by node (resources x slots), with everything gone that they could give."""
+        if queues not in self._freed:
+            parts = [self._sum(queue)[1] for queue in sorted(queues)]
+            self._freed[queues] = sum(parts[1:], parts[0])
+        return self._freed[queues] + (self._ground.ahead.room.amounts_on(self._started) if self._started else 0)
 
     def _sum(self, queue: str) -> tuple[Amounts, Ints]:
         """All that runs in the queue and could be taken: by quota, and by node."""

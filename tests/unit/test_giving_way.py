@@ -241,6 +241,15 @@ def test_no_preemption_by_who_never_preempts_nor_of_another_queue_nor_of_an_equa
     ]
 
 
+def test_a_higher_one_comes_before_a_lower_one_that_has_got_in_before_it_in_the_same_decision() -> None:
+    """c comes first and would take what is free. Only the lower gang of a is small enough to reclaim that; then the
+    higher one, for which there was no room, is the one to have it. Or it would be taken back in the next decision."""
+    queues = {name: QueueSpec(deserved={"cpu": cpu}) for name, cpu in (("a", "2"), ("c", "1"))}
+    field = Field(cluster(node("n", cpu="3")), queues)
+    waiting = gang("c", "c", (2, ONE), priority=2), gang("high", "a", (3, ONE), priority=1), gang("low", "a", (2, ONE))
+    assert went(decide(field.with_waiting(*waiting), 100.0)) == ["high"]
+
+
 # --- patience ---------------------------------------------------------------------------------------------------
 
 
