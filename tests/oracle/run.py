@@ -43,7 +43,7 @@ async def run(
             continue
         tally.count(verdict)
         if verdict.outcome is not Outcome.AGREED:
-            known = f", of a gang {verdict.careful}" if not verdict.mistaken else ""
+            known = f" (gangs {verdict.careful})" if not verdict.mistaken else ""
             say(f"{case.name} ({', '.join(case.features)}): {verdict.outcome}{known}")
             if found is not None and verdict.mistaken:
                 _write(await judge.shrink(verdict), found)
