@@ -20,7 +20,7 @@ from controller.under_way import ACTS, UnderWay
 from controller.writes import Writes, all_of
 from startgate.audit.record import DONE, Decision, Record
 from startgate.engine.assign import assigned, chosen
-from startgate.engine.lifecycle import GAVE_WAY, Do, back_off, backing_off
+from startgate.engine.lifecycle import GAVE_WAY, Do, back_off, backing_off, taken_back_for
 from startgate.engine.world import ClaimKind, Go
 from startgate.kube.errors import KubeError
 from startgate.model import names
@@ -225,10 +225,14 @@ class Flights:
             await self._writes.resume(job)
 
     async def _park(self, state: State) -> None:
-        code = state.standing.park_as
+        code, why, message = state.standing.park_as, state.standing.reason, None
         assert code is not None
-        decision = Decision.TAKE_BACK if code is Code.NOT_BOUND_IN_TIME else Decision.PARK
-        await self._on_job(state, lambda job: self._writes.suspend(job, str(code)), decision)
+        decision = Decision.PARK
+        if code is Code.NOT_BOUND_IN_TIME:
+            assert why is not None
+            decision = Decision.TAKE_BACK
+            message = taken_back_for(state.facts, why, state.verdict.reason if state.verdict else None)
+        await self._on_job(state, lambda job: self._writes.suspend(job, str(code), message), decision)
 
     async def _on_job(
         self, state: State, write: Callable[[Any], Coroutine[Any, Any, None]], decision: Decision
@@ -252,7 +256,7 @@ class Flights:
             times = (state.record.status.taken_back if state.record else 0) + 1
             until = now + back_off(times)
             if taken_back and state.flight:
-                state.flight.reason = backing_off(times, until)  # no Gang without a reason, not for a moment
+                state.flight.reason = backing_off(facts, times, until)  # no Gang without a reason, not for a moment
             spec, status = statuses.compose(state, now)
             status.admission = msgspec.UNSET
             if taken_back:

@@ -15,6 +15,7 @@ import msgspec
 from controller.cache import Cache, Group
 from controller.state import State, grant_of, moment
 from startgate.engine import roster
+from startgate.engine.explain import HOPELESS
 from startgate.engine.lifecycle import Do, Standing, backing_off, standing
 from startgate.engine.observe import Facts, amounts_of, batches, charged, observe_job, observe_owner, opted_in
 from startgate.engine.roster import Member
@@ -79,7 +80,7 @@ class Gangs:
         state.facts = facts
         state.record = gang if owned else None
         state.stale = None if owned else gang
-        self._restand(state, now)
+        self.restand(state, now)
         self._pay(state.charge, -1)
         state.charge = (facts.queue, charged(facts))
         self._pay(state.charge, 1)
@@ -229,7 +230,8 @@ class Gangs:
         if charge and charge[1]:
             _charge(self._used, charge[0], charge[1], sign)
 
-    def _restand(self, state: State, now: float) -> None:
+    def restand(self, state: State, now: float) -> None:
+        """Where it stands by what is known of it now."""
         facts = state.facts
         if state.record is not None and isinstance(state.record.status.admission, Admission):
             state.unrecorded = None
@@ -237,7 +239,8 @@ class Gangs:
         if held is not None and most is not None and most < held.slots:
             state.cut = msgspec.structs.replace(held, slots=max(most, 1))  # what it gives up now others may have
         admission = (state.flight and state.flight.admission) or state.admission
-        state.standing = _stand(facts, admission, state.lost_at, _pause(state, now), now)
+        hopeless = state.verdict is not None and state.verdict.reason.code in HOPELESS
+        state.standing = _stand(facts, admission, state.lost_at, _pause(state, now), now, hopeless=hopeless)
         if state.standing.do is Do.ADOPT and not state.flight:
             slots = max(facts.minimum, facts.past)
             found = roster.found_in(facts, self._cache.cluster)
@@ -288,9 +291,15 @@ class Gangs:
 
 
 def _stand(
-    facts: Facts, admission: Admission | None, lost_at: float | None, pause: Reason | None, now: float
+    facts: Facts,
+    admission: Admission | None,
+    lost_at: float | None,
+    pause: Reason | None,
+    now: float,
+    *,
+    hopeless: bool = False,
 ) -> Standing:
-    return standing(facts, grant_of(admission), lost_at=lost_at, back_off=pause, now=now)
+    return standing(facts, grant_of(admission), lost_at=lost_at, back_off=pause, now=now, hopeless=hopeless)
 
 
 def _not_before(state: State) -> float:
@@ -302,7 +311,7 @@ def _pause(state: State, now: float) -> Reason | None:
     until = _not_before(state)
     if state.record is None or now >= until:
         return None
-    return backing_off(state.record.status.taken_back, until)
+    return backing_off(state.facts, state.record.status.taken_back, until)
 
 
 def _owner_uid(gang: Gang) -> str:

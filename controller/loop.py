@@ -143,6 +143,8 @@ class Loop:
             if state.verdict != stay or state.refused:
                 # What was refused a while ago isn't why it waits now.
                 state.verdict, state.refused = stay, None
+                if state.standing.phase is Phase.GATHERING:
+                    self._gangs.restand(state, self._clock())  # with pods that can never go it is taken back
                 changed[state.uid] = state
         for go in plan.go:
             state = self._gangs.named(go.gang)

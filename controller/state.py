@@ -10,13 +10,13 @@ from collections.abc import Mapping
 import msgspec
 
 from startgate.audit.record import Record
-from startgate.engine.lifecycle import Do, Grant, Standing
+from startgate.engine.lifecycle import Do, Grant, Standing, told
 from startgate.engine.observe import Facts
 from startgate.engine.world import Claim, Holder, Stay, Waiting
 from startgate.model.gang import Admission, Gang, Phase, Pledge, Yielded
 from startgate.model.objects import timestamp
 from startgate.model.pods import Pod
-from startgate.model.reasons import Code, Reason
+from startgate.model.reasons import Reason
 from startgate.model.resources import Amounts
 
 
@@ -146,11 +146,7 @@ class State(msgspec.Struct, kw_only=True, gc=True):
             return self.flight.reason
         if self.refused:
             return self.refused
-        if self.verdict and self.standing.reason and self.standing.reason.code in (Code.GATHERING, Code.RELEASING):
-            return self.verdict.reason  # its pods are at the gate, and yet can't go
-        if self.standing.reason:
-            return self.standing.reason
-        return self.verdict.reason if self.verdict else None
+        return told(self.facts, self.standing.reason, self.verdict.reason if self.verdict else None)
 
     @property
     def quiet(self) -> bool:

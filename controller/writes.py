@@ -126,7 +126,7 @@ class Writes:
     async def suspend(self, job: Job, why: str, message: str | None = None) -> None:
         """Suspends the Job, marked as our doing: its pods go, and no failure is counted (design §3, Parked).
 
-        `message`: to whom it gives way, where it does.
+        `message`: to whom it gives way, where it does; what kept a gang that is taken back.
         """
         marks = {names.PARKED: why, names.PARKED_MESSAGE: message}
         await self._patch_job_seen(job, {"metadata": {"annotations": marks}, "spec": {"suspend": True}})

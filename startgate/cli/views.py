@@ -38,6 +38,7 @@ class AdmissionView(Document):
     at: str
     slots: int
     gathering: bool
+    node_selector: dict[str, str]
 
 
 class ClaimView(Document):
@@ -146,7 +147,9 @@ def waited(gang: GangView, now: float) -> float | None:
 
 
 def _admission(made: Admission) -> AdmissionView:
-    return AdmissionView(id=made.id, at=made.at, slots=made.slots, gathering=made.gathering)
+    return AdmissionView(
+        id=made.id, at=made.at, slots=made.slots, gathering=made.gathering, node_selector=dict(made.node_selector)
+    )
 
 
 def _claim(made: Pledge) -> ClaimView:

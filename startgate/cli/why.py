@@ -176,7 +176,10 @@ def _joining(gang: GangView) -> str:
     if gang.reason != Code.RUNNING or not rest:
         return ""
     who = "1 more pod waits" if rest == 1 else f"{rest} more pods wait"
-    return f"{who} to join, and will as far as quota and nodes have room"
+    made = gang.admission
+    only = ",".join(f"{key}={value}" for key, value in made.node_selector.items()) if made else ""
+    nodes = f"the nodes with {only}" if only else "nodes"
+    return f"{who} to join, and will as far as quota and {nodes} have room"
 
 
 def _pods(gang: GangView) -> str:

@@ -36,6 +36,13 @@ GAVE_WAY: Final = frozenset({Code.RECLAIMED, Code.PREEMPTED})
 """Why a gang is parked whose place another one has: no back-off, nothing was wrong with it."""
 
 
+AT_THE_GATE: Final = frozenset({Code.GATHERING, Code.RELEASING})
+"""What is said of a gang whose pods have a turn, as long as the engine has nothing to say of them."""
+
+
+NOT_BOUND: Final = "not all of its pods were bound in time"
+
+
 class Do(Enum):
     """The next thing to do for a gang, if there is one."""
 
@@ -73,12 +80,19 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def standing(
-    facts: Facts, grant: Grant | None, *, lost_at: float | None, back_off: Reason | None, now: float
+    facts: Facts,
+    grant: Grant | None,
+    *,
+    lost_at: float | None,
+    back_off: Reason | None,
+    now: float,
+    hopeless: bool = False,
 ) -> Standing:
     """Where the gang stands.
 
     lost_at: since when fewer than its minimum are bound although they once were; None if it never was whole.
     back_off: set while a gang that was taken back isn't to be tried yet.
+    hopeless: whether the engine has said of its pods, as they were made, that they can never go.
     """
     if facts.outcome:
         return _at(Phase.FINISHED, reason(Code.FINISHED, outcome=facts.outcome))
@@ -91,7 +105,7 @@ def standing(
     if grant is None:
         return _without_grant(facts, back_off)
     if grant.gathering:
-        return _gathering(facts, grant, now)
+        return _gathering(facts, grant, now, hopeless=hopeless)
     return _released(facts, grant, lost_at, now)
 
 
@@ -121,9 +135,47 @@ def back_off(times: int) -> float:
     return float(min(most, first * 2 ** min(times - 1, 16)))
 
 
-def backing_off(times: int, until: float) -> Reason:
+def backing_off(facts: Facts, times: int, until: float) -> Reason:
     """Why a gang that has been taken back so many times waits until then (epoch seconds)."""
-    return reason(Code.BACKING_OFF, times=times, last="not all of its pods were bound in time", until=rfc3339(until))
+    known = facts.parked_message if facts.parked_as == Code.NOT_BOUND_IN_TIME else ""
+    return reason(Code.BACKING_OFF, times=times, last=known or NOT_BOUND, until=rfc3339(until))
+
+
+def told(facts: Facts, stands: Reason | None, verdict: Reason | None) -> Reason | None:
+    """Why it is where it is, in the end: the engine's verdict where pods are at the gate and yet can't go."""
+    if stands is None or verdict is None:
+        return stands or verdict
+    if stands.code in AT_THE_GATE:
+        return verdict
+    waiting = _replacements(facts, stands)
+    if not waiting:
+        return stands
+    known = dict(stands.facts)
+    who = "its replacement waits" if waiting == 1 else f"{waiting} replacements wait"
+    known["why"] = f"{known['why']}; {who}: {verdict.message}"
+    return reason(stands.code, **known)
+
+
+def taken_back_for(facts: Facts, stands: Reason, verdict: Reason | None) -> str:
+    """What kept a gang that is taken back now, told as long as it is parked: by then there are no pods to ask about."""
+    if stands.code is Code.GATHERING:
+        known = dict(stands.facts)
+        if verdict is not None:
+            return f"its pods, as they were made, couldn't go: {verdict.message}"
+        return f"{known['have']} of {known['want']} pods were made in time"
+    at_gate = stands.code in AT_THE_GATE or _replacements(facts, stands)
+    if verdict is not None and at_gate:
+        return f"{NOT_BOUND}: {verdict.message}"
+    if stands.code is Code.FOREIGN_GATE:
+        return f"{NOT_BOUND}: {stands.message}"
+    return NOT_BOUND + _said(facts)
+
+
+def _replacements(facts: Facts, stands: Reason) -> int:
+    """How many pods are at the gate that would mend its loss."""
+    if stands.code is not Code.BELOW_MINIMUM:
+        return 0
+    return max(0, min(len(facts.gated), int(dict(stands.facts)["want"]) - facts.past))
 
 
 def _without_grant(facts: Facts, pause: Reason | None) -> Standing:
@@ -154,14 +206,15 @@ def _outlived(facts: Facts, grant: Grant) -> bool:
     return not grant.gathering and not facts.past and facts.started > grant.at
 
 
-def _gathering(facts: Facts, grant: Grant, now: float) -> Standing:
-    """Its turn has come and its pods are being made."""
+def _gathering(facts: Facts, grant: Grant, now: float, *, hopeless: bool) -> Standing:
+    """Its turn has come and its pods are being made. Made otherwise than its template says (by a webhook, say) they may
+    be such as can never go: then others needn't wait for its start timeout."""
     if facts.suspended_by == "user":
         return _at(Phase.WAITING, reason(Code.SUSPENDED), Do.FORGET)
     need = wanted_slots(facts, grant)
     why = reason(Code.GATHERING, have=facts.members, want=need)
     deadline = grant.at + facts.start_timeout
-    if now >= deadline:
+    if now >= deadline or (hopeless and facts.members >= need):
         if facts.suspended_by:
             return _at(Phase.PARKED, why, Do.FORGET)
         return _at(Phase.GATHERING, why, Do.PARK, park_as=Code.NOT_BOUND_IN_TIME)

@@ -48,7 +48,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     parked_as: str = ""
     """The parking reason in our annotation, whether suspended or not."""
     parked_message: str = ""
-    """To whom it gave way and by which rule, in our other annotation."""
+    """To whom it gave way and by which rule, or what kept it until it was taken back: in our other annotation."""
     parkable: bool = False
     """Whether we may suspend the owner."""
     belongs_to: str = ""

@@ -317,6 +317,20 @@ def test_who_waits_to_join_a_gang_that_runs(
     assert ("to join" in out) == bool(said)
 
 
+def test_who_waits_to_join_is_told_that_only_the_gangs_own_domain_will_do(capsys: pytest.CaptureFixture[str]) -> None:
+    admission = {"id": "i", "at": "2026-01-01T00:00:00Z", "slots": 4, "nodeSelector": {"rack": "r1"}}
+    gang = {
+        "metadata": {"name": "job-a", "namespace": "x"},
+        "spec": {"queue": "q", "minAvailable": 4, "pods": 8},
+        "status": {"phase": "Running", "reason": "Running", "counts": {"gated": 4}, "admission": admission},
+    }
+    found = view(msgspec.convert(gang, Gang))
+    why.show(why.Answer(namespace="x", job="a", gang=found, message="", stale=None))
+    assert "4 more pods wait to join, and will as far as quota and the nodes with rack=r1 have room" in (
+        capsys.readouterr().out
+    )
+
+
 GAVE = (
     "gave its place to r/job-pretrain of queue research, which is within its deserved share, while queue eval is above "
     "its own (16 of 8 nvidia.com/gpu); it keeps its age and starts again in its turn"

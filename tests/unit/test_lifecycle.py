@@ -1,10 +1,22 @@
 """Where a gang stands: the table of transitions, and the one thing to do next (design: "The way of a gang")."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from startgate.engine.lifecycle import FOLLOWS, Do, Grant, Standing, back_off, standing, steps
+from startgate.engine.lifecycle import (
+    FOLLOWS,
+    Do,
+    Grant,
+    Standing,
+    back_off,
+    backing_off,
+    standing,
+    steps,
+    taken_back_for,
+    told,
+)
 from startgate.engine.observe import Facts
 from startgate.model.gang import Phase
 from startgate.model.pods import Pod
@@ -49,7 +61,7 @@ def stand(seen: Facts, grant: Grant | None = None, *, lost_at: float | None = No
     return standing(seen, grant, lost_at=lost_at, back_off=None, now=now)
 
 
-def told(made: Standing) -> tuple[Phase, Do, Code | None]:
+def brief(made: Standing) -> tuple[Phase, Do, Code | None]:
     return made.phase, made.do, made.reason.code if made.reason else None
 
 
@@ -106,7 +118,7 @@ GATHER = Grant(slots=4, at=NOW - 10, gathering=True)
     ],
 )
 def test_where_a_gang_stands(seen: Facts, grant: Grant | None, expected: tuple[Phase, Do, Code | None]) -> None:
-    assert told(stand(seen, grant)) == expected
+    assert brief(stand(seen, grant)) == expected
 
 
 def test_not_bound_in_time_is_taken_back_whole() -> None:
@@ -125,14 +137,14 @@ def test_a_gang_that_has_its_minimum_is_not_taken_back_for_the_rest() -> None:
 def test_a_loss_has_its_own_time_and_sentence() -> None:
     lost = facts(bound=3, pending=1, start_timeout=60.0)
     made = stand(lost, Grant(slots=4, at=NOW - 9999), lost_at=NOW - 1)
-    assert told(made) == (Phase.RELEASING, Do.NOTHING, Code.BELOW_MINIMUM)
+    assert brief(made) == (Phase.RELEASING, Do.NOTHING, Code.BELOW_MINIMUM)
     assert made.deadline == NOW + 59
     assert stand(lost, Grant(slots=4, at=NOW - 9999), lost_at=NOW - 60).do is Do.PARK
 
 
 def test_a_job_of_another_controller_is_never_suspended() -> None:
     made = stand(facts(bound=3, pending=1, start_timeout=5.0, parkable=False, belongs_to="JobSet x"), GRANT)
-    assert told(made) == (Phase.RELEASING, Do.NOTHING, Code.CANNOT_PARK)
+    assert brief(made) == (Phase.RELEASING, Do.NOTHING, Code.CANNOT_PARK)
     assert made.reason is not None
     assert "JobSet x" in made.reason.message
 
@@ -142,7 +154,7 @@ def test_a_foreign_gate_is_named() -> None:
     gated = pods(2, foreign_gates=("example.com/wait",))
     seen = facts(bound=2, pending=0)
     made = stand(Facts(**{f: getattr(seen, f) for f in seen.__struct_fields__} | {"pending": gated}), GRANT)
-    assert told(made) == (Phase.RELEASING, Do.NOTHING, Code.FOREIGN_GATE)
+    assert brief(made) == (Phase.RELEASING, Do.NOTHING, Code.FOREIGN_GATE)
     assert made.reason is not None
     assert "example.com/wait" in made.reason.message
     assert stand(held, GRANT).phase is Phase.RELEASING
@@ -160,8 +172,93 @@ def test_a_gang_that_was_taken_back_waits_before_it_is_tried_again() -> None:
     pause: Reason = reason(Code.BACKING_OFF, times=1, last="x", until="y")
     seen = facts(suspended_by="us", parked_as="NotBoundInTime")
     made = standing(seen, None, lost_at=None, back_off=pause, now=NOW)
-    assert told(made) == (Phase.PARKED, Do.NOTHING, Code.BACKING_OFF)
+    assert brief(made) == (Phase.PARKED, Do.NOTHING, Code.BACKING_OFF)
     assert [back_off(times) for times in (1, 2, 3, 7, 99)] == [10, 20, 40, 600, 600]
+
+
+FULL = reason(Code.NO_ROOM, fit=0, pods=1, each="1 cpu", nodes="of 2 nodes: 2 full", until="enough pods end")
+NEVER = reason(Code.NEVER_FITS, fit=1, pods=4, each="9 cpu", nodes="of 2 nodes: 1 too small", remedy="ask for less")
+
+
+def sentence(seen: Facts, made: Standing, verdict: Reason | None) -> str:
+    why = told(seen, made.reason, verdict)
+    assert why is not None
+    return why.message
+
+
+def test_a_replacement_that_waits_at_the_gate_says_for_what() -> None:
+    seen = facts(gated=1, bound=3)
+    made = stand(seen, GRANT, lost_at=NOW)
+    assert sentence(seen, made, FULL) == (
+        "3 of 4 pods are bound after a loss; its replacement waits: has quota and waits for nodes: 0 of 1 fit now "
+        "(1 cpu each); of 2 nodes: 2 full; it starts when enough pods end; "
+        "taken back whole unless mended by 1970-01-12T13:51:40Z"
+    )
+    two = facts(gated=2, bound=2)
+    assert "; 2 replacements wait: has quota" in sentence(two, stand(two, GRANT, lost_at=NOW), FULL)
+
+
+def test_what_was_said_of_pods_that_would_join_is_not_said_of_a_loss() -> None:
+    """Its replacement is through the gate already: those at it are beyond what it was admitted for."""
+    seen = facts(gated=2, pending=1, bound=3, wanted=6, minimum=4)
+    made = stand(seen, GRANT, lost_at=NOW)
+    assert brief(made)[2] is Code.BELOW_MINIMUM
+    assert sentence(seen, made, FULL) == sentence(seen, made, None)
+
+
+def test_the_engines_verdict_is_told_of_pods_at_the_gate_and_not_of_those_that_run() -> None:
+    gathered = facts(gated=4)
+    assert told(gathered, stand(gathered, GATHER).reason, NEVER) == NEVER
+    waiting = facts(gated=4)
+    assert told(waiting, stand(waiting).reason, FULL) == FULL
+    running = facts(bound=4)
+    assert sentence(running, stand(running, GRANT), FULL) == "4 of 4 pods are bound"
+
+
+def test_gathered_pods_that_can_never_go_are_taken_back_at_once() -> None:
+    seen = facts(gated=4)
+    made = standing(seen, GATHER, lost_at=None, back_off=None, now=NOW, hopeless=True)
+    assert (made.phase, made.do, made.park_as) == (Phase.GATHERING, Do.PARK, Code.NOT_BOUND_IN_TIME)
+    # One of them is gone since, and the next may be made otherwise.
+    fewer = standing(facts(gated=3), GATHER, lost_at=None, back_off=None, now=NOW, hopeless=True)
+    assert (fewer.phase, fewer.do) == (Phase.GATHERING, Do.NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("seen", "grant", "lost_at", "verdict", "cause"),
+    [
+        (facts(gated=4), GATHER, None, NEVER, f"its pods, as they were made, couldn't go: {NEVER.message}"),
+        (facts(gated=3), GATHER, None, None, "3 of 4 pods were made in time"),
+        (facts(gated=1, bound=3), GRANT, NOW, FULL, f"not all of its pods were bound in time: {FULL.message}"),
+        (facts(gated=1, bound=3), GRANT, None, FULL, f"not all of its pods were bound in time: {FULL.message}"),
+        (facts(pending=1, bound=3), GRANT, None, FULL, "not all of its pods were bound in time"),
+    ],
+)
+def test_a_parked_gang_says_what_kept_it(
+    seen: Facts, grant: Grant, lost_at: float | None, verdict: Reason | None, cause: str
+) -> None:
+    stands = stand(seen, grant, lost_at=lost_at).reason
+    assert stands is not None
+    found = taken_back_for(seen, stands, verdict)
+    assert found == cause
+    parked = facts(suspended_by="us", parked_as="NotBoundInTime", parked_message=found)
+    assert backing_off(parked, 2, NOW).message == (
+        f"taken back 2 times, last because {cause}; tries again at 1970-01-12T13:46:40Z"
+    )
+
+
+def test_what_kube_scheduler_said_is_told_of_a_gang_that_was_taken_back() -> None:
+    seen = msgspec.structs.replace(facts(bound=3), pending=pods(1, unschedulable="0/2 nodes are available"))
+    stands = stand(seen, GRANT).reason
+    assert stands is not None
+    assert taken_back_for(seen, stands, None) == (
+        "not all of its pods were bound in time; kube-scheduler: 0/2 nodes are available"
+    )
+
+
+def test_to_whom_a_gang_gave_way_is_not_why_it_was_taken_back() -> None:
+    gave = facts(suspended_by="us", parked_as="Reclaimed", parked_message="gave its place to n/job-y")
+    assert "last because not all of its pods were bound in time;" in backing_off(gave, 1, NOW).message
 
 
 def test_the_shortest_way_through_the_table_where_steps_were_missed() -> None:

@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 
 from startgate.engine import roster
-from startgate.engine.lifecycle import Do, Grant, Standing, back_off, backing_off, standing
+from startgate.engine.explain import HOPELESS
+from startgate.engine.lifecycle import Do, Grant, Standing, back_off, backing_off, standing, told
 from startgate.engine.observe import (
     COMPLETED,
     Facts,
@@ -90,12 +91,7 @@ class State(msgspec.Struct, kw_only=True):
     @property
     def reason(self) -> Reason | None:
         """Why it is where it is."""
-        stands = self.standing.reason
-        if self.verdict and stands and stands.code in (Code.GATHERING, Code.RELEASING):
-            return self.verdict.reason
-        if stands:
-            return stands
-        return self.verdict.reason if self.verdict else None
+        return told(self.facts, self.standing.reason, self.verdict.reason if self.verdict else None)
 
     @property
     def released(self) -> int:
@@ -257,8 +253,9 @@ class Gangs:
         facts, now = state.facts, self._stage.timeline.epoch
         if state.grant and facts.parallelism is not None and facts.parallelism < state.grant.slots:
             state.grant = msgspec.structs.replace(state.grant, slots=max(facts.parallelism, 1))
-        pause = backing_off(state.taken_back, state.not_before) if now < state.not_before else None
-        state.standing = standing(facts, state.grant, lost_at=state.lost_at, back_off=pause, now=now)
+        pause = backing_off(facts, state.taken_back, state.not_before) if now < state.not_before else None
+        hopeless = state.verdict is not None and state.verdict.reason.code in HOPELESS
+        state.standing = standing(facts, state.grant, lost_at=state.lost_at, back_off=pause, now=now, hopeless=hopeless)
         if state.standing.do is Do.ADOPT:
             found = roster.found_in(facts, self._stage.cluster)
             state.grant = Grant(slots=max(facts.minimum, facts.past), at=now, node_selector=found)

@@ -12,7 +12,7 @@ import msgspec
 
 from startgate.engine.assign import assigned, chosen
 from startgate.engine.cycle import decide
-from startgate.engine.lifecycle import Do, Grant, wanted_slots
+from startgate.engine.lifecycle import Do, Grant, taken_back_for, wanted_slots
 from startgate.engine.roster import surplus_pods
 from startgate.engine.simulate import admission, report
 from startgate.engine.simulate.documents import InputError
@@ -156,10 +156,14 @@ class Simulation:
         return True
 
     def _park(self, state: State, job: LiveJob, why: Code) -> None:
+        message = ""
         if why is Code.NOT_BOUND_IN_TIME:
             self._tell(state, Happened.TAKEN_BACK, _not_bound(state), self._places(state))
+            stands, verdict = state.standing.reason, state.verdict
+            assert stands is not None
+            message = taken_back_for(state.facts, stands, verdict.reason if verdict else None)
         state.said = None
-        self.stage.jobs.rewrite(job, admission.parked(job.raw, why))
+        self.stage.jobs.rewrite(job, admission.parked(job.raw, why, message))
 
     # --- carrying out -------------------------------------------------------------------------------------------
 
@@ -168,6 +172,8 @@ class Simulation:
         first = {stay.gang: stay for stay in reversed(plan.stay)}
         for gang, stay in first.items():
             state = self.gangs.named(gang)
+            if state.verdict != stay and state.standing.phase is Phase.GATHERING:
+                self.stage.dirty[state.uid] = None  # with pods that can never go it is taken back
             state.verdict = stay
             if not state.makes_room and stay.reason.code is not Code.MAKING_ROOM:
                 state.victims = ()
