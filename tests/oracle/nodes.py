@@ -114,16 +114,18 @@ def resized(draft: Draft) -> None:
     for pod in draft.others:
         if "initContainers" in pod["spec"] or "resources" in pod["spec"] or not draft.often(0.6):
             continue
+        given = pod["spec"]["containers"][0]["resources"]
+        asked = {**given.get("limits", {}), **given.get("requests", {})}  # of which a kubelet reports all
         status = {
             "name": "c",
             "image": "none",
             "imageID": "none",
             "ready": True,
             "restartCount": 0,
-            "allocatedResources": {"cpu": draft.pick(("100m", "500m", "1"))},
+            "allocatedResources": {**asked, "cpu": draft.pick(("100m", "500m", "1"))},
         }
         if draft.often(0.5):
-            status["resources"] = {"requests": {"cpu": draft.pick(("250m", "1", "1500m"))}}
+            status["resources"] = {"requests": {**asked, "cpu": draft.pick(("250m", "1", "1500m"))}}
         pod.setdefault("status", {})["containerStatuses"] = [status]
         if draft.often(0.4):
             pod["status"]["conditions"] = [
