@@ -124,8 +124,7 @@ def resized(draft: Draft) -> None:
             "restartCount": 0,
             "allocatedResources": {**asked, "cpu": draft.pick(("100m", "500m", "1"))},
         }
-        if draft.often(0.5):
-            status["resources"] = {"requests": {**asked, "cpu": draft.pick(("250m", "1", "1500m"))}}
+        status["resources"] = {"requests": {**asked, "cpu": draft.pick(("250m", "1", "1500m"))}}
         pod.setdefault("status", {})["containerStatuses"] = [status]
         if draft.often(0.4):
             pod["status"]["conditions"] = [
