@@ -214,7 +214,9 @@ def _gathering(facts: Facts, grant: Grant, now: float, *, hopeless: bool) -> Sta
     need = wanted_slots(facts, grant)
     why = reason(Code.GATHERING, have=facts.members, want=need)
     deadline = grant.at + facts.start_timeout
-    if now >= deadline or (hopeless and facts.members >= need):
+    # Once it is suspended its pods go, and what was said of them still holds: it isn't to be resumed for that.
+    given_up = hopeless and (facts.suspended_by != "" or facts.members >= need)
+    if now >= deadline or given_up:
         if facts.suspended_by:
             return _at(Phase.PARKED, why, Do.FORGET)
         return _at(Phase.GATHERING, why, Do.PARK, park_as=Code.NOT_BOUND_IN_TIME)

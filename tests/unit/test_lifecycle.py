@@ -219,6 +219,10 @@ def test_gathered_pods_that_can_never_go_are_taken_back_at_once() -> None:
     seen = facts(gated=4)
     made = standing(seen, GATHER, lost_at=None, back_off=None, now=NOW, hopeless=True)
     assert (made.phase, made.do, made.park_as) == (Phase.GATHERING, Do.PARK, Code.NOT_BOUND_IN_TIME)
+    # Its pods go with that; resumed again it would be where it was.
+    parked = facts(suspended_by="us", parked_as="NotBoundInTime")
+    again = standing(parked, GATHER, lost_at=None, back_off=None, now=NOW, hopeless=True)
+    assert (again.phase, again.do) == (Phase.PARKED, Do.FORGET)
     # One of them is gone since, and the next may be made otherwise.
     fewer = standing(facts(gated=3), GATHER, lost_at=None, back_off=None, now=NOW, hopeless=True)
     assert (fewer.phase, fewer.do) == (Phase.GATHERING, Do.NOTHING)

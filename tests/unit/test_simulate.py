@@ -266,6 +266,26 @@ def never() -> dict[str, object]:
     return {"template": template(priority=1000)}
 
 
+def test_a_job_whose_pods_are_made_otherwise_than_its_template_gives_its_quota_back_at_once_and_says_why() -> None:
+    limits = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "defaults"},
+        "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "9"}}]},
+    }
+    bare = {"activeDeadlineSeconds": 600, "template": {"spec": {"containers": [{"name": "c"}]}}}
+    found = story(node(), queue(), limits, job("a", 2, spec=bare), job("b", 8, at="1s"), until=45)
+    back = events(found, "a")
+    assert [(each.at, each.event) for each in back if each.event is Happened.TAKEN_BACK] == [
+        (at, Happened.TAKEN_BACK) for at in (0, 10, 30)
+    ]
+    assert "its pods, as they were made, couldn't go: no node can take its pods (9 cpu each)" in back[0].message
+    end = found.told.final.gangs["default/a"]
+    assert (end.phase, end.reason) == ("Parked", "BackingOff")
+    assert "no node can take its pods (9 cpu each)" in end.message
+    assert starts(found) == [(1, "b")]
+
+
 # --- the webhook's part, and what our controller does to Jobs ---------------------------------------------------------
 
 

@@ -158,10 +158,11 @@ class Simulation:
     def _park(self, state: State, job: LiveJob, why: Code) -> None:
         message = ""
         if why is Code.NOT_BOUND_IN_TIME:
-            self._tell(state, Happened.TAKEN_BACK, _not_bound(state), self._places(state))
             stands, verdict = state.standing.reason, state.verdict
             assert stands is not None
             message = taken_back_for(state.facts, stands, verdict.reason if verdict else None)
+            cause = f": {message}" if stands.code is Code.GATHERING else ""
+            self._tell(state, Happened.TAKEN_BACK, _not_bound(state, self.timeline.epoch, cause), self._places(state))
         state.said = None
         self.stage.jobs.rewrite(job, admission.parked(job.raw, why, message))
 
@@ -328,11 +329,11 @@ def _each_alone(evicts: Iterable[Evict]) -> Iterator[Evict]:
         yield msgspec.structs.replace(evict, pods=evict.pods - before) if evict.pods else evict
 
 
-def _not_bound(state: State) -> Reason:
+def _not_bound(state: State, now: float, why: str) -> Reason:
     facts, grant = state.facts, state.grant
     assert grant is not None
-    want, timeout = wanted_slots(facts, grant), clock(facts.start_timeout)
-    return reason(Code.NOT_BOUND_IN_TIME, bound=len(facts.bound), want=want, timeout=timeout, why="")
+    want, timeout = wanted_slots(facts, grant), clock(min(facts.start_timeout, now - grant.at))
+    return reason(Code.NOT_BOUND_IN_TIME, bound=len(facts.bound), want=want, timeout=timeout, why=why)
 
 
 def _end(state: State) -> GangEnd:
