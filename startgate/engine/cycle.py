@@ -145,9 +145,10 @@ class _Decision:
 
     def start(self) -> None:
         """Those who wait, in turn. Where somebody gave way, or what is held has moved, others may fit by now that
-        didn't before: then those left have another turn."""
+        didn't before; where somebody started, others who had their turn earlier may have a claim on its place, which
+        it had better not have then. So those left have another turn."""
         while True:
-            before = len(self.evictions), self.patience.moves, self.cancelled.total()
+            before, started = self._made_room(), len(self.started)
             left: list[tuple[Waiting, Trial]] = []
             while (gang := self.turns.pop()) is not None:
                 trial = self._trial(gang)
@@ -155,15 +156,21 @@ class _Decision:
                     left.append((gang, trial))
             left += [(gang, self._trial(gang)) for gang in self.back]
             self.back = []
-            if not left or before == (len(self.evictions), self.patience.moves, self.cancelled.total()):
+            more_room = self._made_room() != before
+            if not left or not (more_room or len(self.started) != started):
                 break
+            if more_room:
+                self.refused.clear()
             self.heads.clear()
-            self.refused.clear()
             self.barren.clear()
             self.turns = Turns(self.ground.shares, [gang for gang, _ in left])
         for gang, trial in left:
             self._note_next(gang)
             self.drafts.stays.append((gang.gang, (trial,)))
+
+    def _made_room(self) -> tuple[int, int, int]:
+        """Changes when others may fit by now that didn't before."""
+        return len(self.evictions), self.patience.moves, self.cancelled.total()
 
     def _note_next(self, gang: Waiting) -> None:
         if gang.queue not in self.heads:

@@ -250,6 +250,19 @@ def test_a_higher_one_comes_before_a_lower_one_that_has_got_in_before_it_in_the_
     assert went(decide(field.with_waiting(*waiting), 100.0)) == ["high"]
 
 
+def test_nobody_keeps_a_place_that_another_who_had_its_turn_before_could_claim_at_once() -> None:
+    """The second of a, which needs a GPU, had its turn while b had what it deserves. Then b gets more than that; so one
+    of b is moved in this decision, and not taken back in the next."""
+    queues = {"a": QueueSpec(deserved={"cpu": "4", GPU: "2"}), "b": QueueSpec(deserved={"cpu": "2"})}
+    field = Field(cluster(node("n0", cpu="8", gpu="1"), node("n1", cpu="4", gpu="4")), queues)
+    field.runs("old", "a", ONE, {"n1": 2})
+    first, second = (gang(name, "a", (1, shape(cpu=1, gpu=1)), since=10.0) for name in ("first", "second"))
+    b = [gang(f"b{i}", "b", (2, ONE), since=10.0) for i in range(2)]
+    plan = decide(field.with_waiting(first, second, *b), 20.0)
+    assert sorted(went(plan)) == ["b0", "b1", "first", "second"]
+    assert go_of(plan, "second").placements[0].nodes == (("n1", 1),)
+
+
 # --- patience ---------------------------------------------------------------------------------------------------
 
 
