@@ -8,7 +8,7 @@ Kept by the controller from what it watches, one change at a time, and copied fo
   isn't there yet, and what it would rule out on that node is `Cluster.nominees`' affair.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from startgate.engine.company import Company
@@ -94,6 +94,12 @@ class Cluster(Nodes):
                 del self.nominees[slot]
         else:
             self.company.add(shape, slot, times, leaving=seat.leaving)
+
+    def outsiders(self) -> Iterator[tuple[int, Shape, bool]]:
+        """Pods that aren't ours and stay: the slot of each, what it is, and whether it is only nominated."""
+        for seat in self._pods.values():
+            if not (seat.ours or seat.leaving):
+                yield seat.slot, seat.shape, seat.nominated
 
     def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Takes a namespace's labels in: terms of inter-pod affinity can select by them."""

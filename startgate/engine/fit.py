@@ -47,13 +47,14 @@ class Room(Vacancy):
         super().__init__(cluster, bare=bare)
         self._around = Surroundings(cluster, bare=bare)
         self._emptied: Room | None = None
+        self._later: Surroundings | None = None
 
     def copy(self) -> "Room":
         """Another one like this; what is placed in either isn't seen in the other."""
         twin = Room.__new__(Room)
         self._copy_into(twin)
         twin._around = self._around.copy()
-        twin._emptied = self._emptied
+        twin._emptied, twin._later = self._emptied, self._later
         return twin
 
     def emptied(self) -> "Room":
@@ -182,13 +183,10 @@ class Room(Vacancy):
 
     def _stands(self, shape: Shape, taken: dict[Shape, tuple[Ints, Ints]], region: Region | None) -> bool:
         """Whether these pods could be bound where they are after all others of their gang, too: kube-scheduler may take
-        them in any order, and a spread isn't symmetric: others can be in its way without its being in theirs."""
+        them in any order, and spread and affinity aren't symmetric: others can be in its way without its being in
+        theirs."""
         others = [other for other in taken if other is not shape and other.namespace == shape.namespace]
-        if not any(
-            spread.selector is not None and spread.selector.matches(other.label_map)
-            for spread in shape.spread
-            for other in others
-        ):
+        if not any(self._counts_on(shape, other) for other in others):
             return True
         slots, counts = taken[shape]
         caps, want = np.zeros(self._free.shape[1], dtype=np.int64), int(counts.sum())
@@ -197,6 +195,13 @@ class Room(Vacancy):
         found = self._around.arrange(_there(shape, region), want, caps, self.cluster.ranks())
         self._around.add(shape, slots, counts)
         return found.total == want
+
+    def _counts_on(self, shape: Shape, other: Shape) -> bool:
+        """Whether it makes a difference to such pods where these others of their gang are."""
+        namespaces = self.cluster.company.namespaces
+        return any(
+            spread.selector is not None and spread.selector.matches(other.label_map) for spread in shape.spread
+        ) or any(term.picks(other.namespace, other.label_map, namespaces) for term in shape.together)
 
     def place_some(self, shape: Shape, most: int, within: Within | None = None) -> Placement:
         """Takes room for as many of these pods as fit, at most so many; its nodes are empty where none fits."""
@@ -266,13 +271,15 @@ class Room(Vacancy):
 
     def _least_to_clear(self, shape: Shape, want: int, fits: Ints, region: Region | None) -> tuple[Ints, Ints]:
         """(slots, pods in each) of so many pods, or of fewer, where the nodes take `fits` once they are cleared. What
-        other pods have to say, those that will be gone included, counts as it is now."""
+        other pods have to say counts as it is now, if there is a place so; else as it is once gangs have ended."""
         stock = self._stock(shape)
         rows, offers = stock.rows[:, 0], np.maximum(stock.offers(), 1)
         if self._around.concern(shape):
             lacks = ((stock.asked - self._free[rows]) / offers).max(axis=0, initial=0.0)
             keys = (np.maximum(lacks, 0.0) * 2**20).astype(np.int64) * 2**20 + self.cluster.ranks()
             found = self._around.arrange(_there(shape, region), want, fits, keys)
+            if found.total < want:
+                found = self._without_gangs().arrange(_there(shape, region), want, fits, keys)
             return found.slots, found.counts
         slots = np.repeat(np.arange(len(fits)), fits)
         turn = np.arange(len(slots)) - np.repeat(np.cumsum(fits) - fits, fits) + 1
@@ -280,6 +287,12 @@ class Room(Vacancy):
         order = np.lexsort((self.cluster.ranks()[slots], turn, lacks.max(axis=0, initial=0.0)))[:want]
         chosen, counts = np.unique(slots[order], return_counts=True)
         return chosen, counts.astype(np.int64)
+
+    def _without_gangs(self) -> Surroundings:
+        """What other pods will have to say once gangs have ended. Made once: nothing is added to it."""
+        if self._later is None:
+            self._later = Surroundings.without_gangs(self.cluster)
+        return self._later
 
     def _take(
         self, shape: Shape, pods: int, region: Region | None, *, whole: bool = True, alone: bool = True
@@ -341,6 +354,8 @@ class Room(Vacancy):
         self._change(shape, slots, pods, ours=ours)
         if ours:
             self._around.add(shape, slots, -pods)
+        else:
+            self._around.keep(shape, slots, -pods)
 
     def _hardest_first(self, counts: dict[Shape, int]) -> list[Shape]:
         if len(counts) == 1:

@@ -43,7 +43,7 @@ class Ports:
         """Slots of nodes where somebody has this port, or one that is in its way."""
         slots: set[int] = set()
         for other in self._alike[(port.port, port.protocol)]:
-            if not port.ip or not other.ip or port.ip == other.ip:
+            if _same_address(port, other):
                 slots.update(slot for slot, count in self._taken[other].items() if count > 0)
         return slots
 
@@ -53,3 +53,16 @@ class Ports:
         twin._taken = self._taken.copy()
         twin._alike = self._alike.copy()
         return twin
+
+
+def clash(one: Shape, other: Shape) -> bool:
+    """Whether pods of these shapes can't be on one node."""
+    return any(
+        (mine.port, mine.protocol) == (theirs.port, theirs.protocol) and _same_address(mine, theirs)
+        for mine in one.ports
+        for theirs in other.ports
+    )
+
+
+def _same_address(one: HostPort, other: HostPort) -> bool:
+    return not one.ip or not other.ip or one.ip == other.ip

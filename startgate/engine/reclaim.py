@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from startgate.engine.fair import Seat, Share
 from startgate.engine.fit import by_shape
 from startgate.engine.ground import Ground, Hold, Unit
+from startgate.engine.scope import scopes
 from startgate.engine.victims import Victims
 from startgate.engine.within import within_of
 from startgate.engine.world import Evict, Rule, Waiting
@@ -75,7 +76,13 @@ class Reclaim:
             queues = frozenset(queue for queue in self._victims.queues() if search.opens(queue))
             if not queues or not self._victims.could_do(queues, gang.queue, gang.minimum, asks):
                 continue
-            chosen = search.run(self._victims.fresh(queues) if fresh else self._victims.in_turn(queues))
+            turn = self._victims.fresh if fresh else self._victims.in_turn
+            chosen, tried = search.run(turn(queues))
+            if tried and not chosen:
+                # Those who are no help may have used up what may be taken before those who are had their turn.
+                narrower = scopes(room, gang.minimum, self._victims.freed(queues))
+                tries = (search.run(filter(scope.has, turn(queues))) for scope in narrower)
+                chosen = next((found for found, _ in tries if found), {})
             if chosen:
                 return self._settle(gang, asks, chosen, fresh=fresh)
         return None
@@ -171,9 +178,11 @@ class _Search:
         self._after[queue] = shares.share(mine, self._asks)
         return True
 
-    def run(self, candidates: Iterator[Unit]) -> dict[Unit, _Case]:
-        """Those who have to go, off the ground; empty, with all on it, where it can't be done."""
-        check_at = 1
+    def run(self, candidates: Iterator[Unit]) -> tuple[dict[Unit, _Case], bool]:
+        """Those who have to go, off the ground; empty, with all on it, where it can't be done. And whether there was
+        anybody who could be taken."""
+        self._taken, check_at = {}, 1
+        self._over.clear()
         for unit in candidates:
             case = self._case(unit)
             if case is None:
@@ -184,13 +193,13 @@ class _Search:
             if len(self._taken) >= check_at:
                 if self._fits():
                     self._spare_all()
-                    return self._taken
+                    return self._taken, True
                 check_at *= 2
         if self._taken and self._fits():
             self._spare_all()
-            return self._taken
+            return self._taken, True
         self._ground.restore(self._taken, now=self._now)
-        return {}
+        return {}, bool(self._taken)
 
     def _fits(self) -> bool:
         view = self._ground.now if self._now else self._ground.ahead

@@ -5,6 +5,7 @@ added is undone by adding the same with the other sign; as long as nobody asks, 
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,11 +13,12 @@ from startgate.engine import wording
 from startgate.engine.cluster import Cluster
 from startgate.engine.company import Pick, Scratch
 from startgate.engine.constraints import Arrangement, arrange, most, obstacles
+from startgate.engine.counts import Counts
 from startgate.engine.nodes import Bools, Ints
-from startgate.engine.ports import Ports
+from startgate.engine.ports import Ports, clash
 from startgate.engine.topology import NONE
 from startgate.engine.volumes import FREE, Allowed, Volumes
-from startgate.model.shape import Shape, alike
+from startgate.model.shape import PodTerm, Shape, alike
 
 
 class Surroundings:
@@ -29,6 +31,8 @@ class Surroundings:
         self._ports = Ports() if bare else cluster.ports.copy()
         self._nominees = {} if bare else cluster.nominees
         self._volumes = Volumes(cluster.storage, cluster.offers.shape[1], bare=bare)
+        self._kept: Counts[Shape, int] = Counts()
+        """By shape and slot: pods that room is kept for there and that aren't there yet."""
         self._moves: list[tuple[Shape, Ints, Ints]] = []
         """What has been added and nobody has asked about yet."""
         self._bearers = False
@@ -40,8 +44,29 @@ class Surroundings:
         twin._cluster, twin._nominees = self._cluster, self._nominees
         twin._scratch, twin._ports = self._scratch.copy(), self._ports.copy()
         twin._volumes = self._volumes.copy()
+        twin._kept = self._kept.copy()
         twin._moves, twin._bearers = list(self._moves), self._bearers
         return twin
+
+    @classmethod
+    def without_gangs(cls, cluster: Cluster) -> "Surroundings":
+        """As they will be once gangs have ended, and what is being deleted is gone."""
+        made = cls(cluster, bare=True)
+        made._nominees = cluster.nominees
+        for slot, shape, nominated in cluster.outsiders():
+            if nominated:
+                made._ports.add(shape, slot)
+            else:
+                made.add(shape, np.array([slot]), np.array([1]))
+        return made
+
+    def keep(self, shape: Shape, slots: Ints, counts: Ints) -> None:
+        """Keeps away who would keep so many such pods away from these slots; negative: fewer of them.
+
+        They are no company to anybody yet: who wants to be beside them has to wait until they are there.
+        """
+        for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
+            self._kept.add(shape, slot, count)
 
     def add(self, shape: Shape, slots: Ints, counts: Ints) -> None:
         """As if so many more such pods were in each of these slots; negative: fewer."""
@@ -55,7 +80,9 @@ class Surroundings:
         company = self._scratch.company
         if company.crowd.terms and company.concerns(shape):
             return True
-        return self._bearers and self._moved().concerns(shape)
+        if self._bearers and self._moved().concerns(shape):
+            return True
+        return any(any(self._at_stake(shape, other)) for other in self._kept)
 
     def kind(self, shape: Shape) -> Shape:
         """What all that have the same answers here have in common. Labels by which nobody here knows such pods, as the
@@ -74,6 +101,7 @@ class Surroundings:
             for other in rivals
             for term in other.apart
         )
+        same = same and all(self._at_stake(shape, other) == self._at_stake(twin, other) for other in self._kept)
         return twin if same else shape
 
     def most(self, shape: Shape, up_to: int, fits: Ints) -> int:
@@ -128,6 +156,8 @@ class Surroundings:
             caps = np.minimum(caps, 1)
             caps[self._ports.blocked(shape)] = 0
         caps[self._rivals(shape)] = 0
+        if self._kept:
+            caps[self._withheld(shape)] = 0
         company = self._cluster.company
         for term in shape.apart:
             if term.picks(shape.namespace, shape.label_map, company.namespaces):
@@ -143,6 +173,39 @@ class Surroundings:
             if any(other.priority >= shape.priority and self._at_odds(shape, other) for other in others)
         ]
 
+    def _withheld(self, shape: Shape) -> Bools:
+        """By slot: whether such a pod there would be in the way of pods that room is kept for."""
+        closed = np.zeros(self._cluster.offers.shape[1], dtype=np.bool_)
+        for other in self._kept:
+            here = np.fromiter(self._kept[other], dtype=np.int64)
+            stake = self._at_stake(shape, other)
+            if stake.node:
+                closed[here] = True
+            for keys, outside in ((stake.inside, False), (stake.outside, True)):
+                for key in keys:
+                    of = self._cluster.company.topology.domains(key, len(closed)).of
+                    closed |= np.isin(of, of[here][of[here] != NONE]) ^ outside
+        return closed
+
+    def _at_stake(self, shape: Shape, other: Shape) -> "_Stake":
+        """Where a pod of the one shape would keep out a pod of the other that is to come."""
+        namespaces = self._cluster.company.namespaces
+
+        def picks(term: PodTerm, one: Shape) -> bool:
+            return term.picks(one.namespace, one.label_map, namespaces)
+
+        apart = [term.topology_key for term in other.apart if picks(term, shape)]
+        apart += [term.topology_key for term in shape.apart if picks(term, other)]
+        apart += [
+            spread.topology_key
+            for spread in other.spread
+            if spread.selector is not None
+            and other.namespace == shape.namespace
+            and spread.selector.matches(shape.label_map)
+        ]
+        beside = other.together if all(picks(term, other) and picks(term, shape) for term in other.together) else ()
+        return _Stake(clash(shape, other), tuple(apart), tuple(term.topology_key for term in beside))
+
     def obstacles(self, shape: Shape) -> Iterator[tuple[str, Bools]]:
         """What rules nodes out for one more such pod but for amounts, the nodes' own filters and volumes within reach:
         words that go on from "3 nodes …", and which slots. A node is ruled out by the first that has it."""
@@ -151,6 +214,7 @@ class Surroundings:
         for port in shape.ports:
             yield wording.port(port), _marked(slots, self._ports.taken(port))
         yield "with nominated pods that it can't be beside", _marked(slots, self._rivals(shape))
+        yield "kept for pods that it can't be beside", self._withheld(shape)
         yield from obstacles(shape, nodes=self._cluster, scratch=scratch)
         yield from self._volumes.out_of_reach(shape)
 
@@ -198,6 +262,17 @@ class Surroundings:
                 for spread in shape.spread
             )
         )
+
+
+class _Stake(NamedTuple):
+    """Where pods of one kind are in the way of those of another."""
+
+    node: bool
+    """On the same node."""
+    inside: tuple[str, ...]
+    """In the same domain of each of these labels."""
+    outside: tuple[str, ...]
+    """In any other domain of these: the others have to be together with such pods."""
 
 
 def _marked(slots: int, which: Iterable[int]) -> Bools:

@@ -63,9 +63,13 @@ class Vacancy:
 
     def fits_with(self, shape: Shape, freed: Ints, within: Within | None = None) -> int:
         """How many pods of this shape could be placed if so much more (resources x slots) were free."""
+        return self._sum(self.takes_with(shape, freed), within)
+
+    def takes_with(self, shape: Shape, freed: Ints) -> Ints:
+        """By slot: how many pods of this shape it would take then."""
         stock = self._stock(shape)
         rows = stock.rows[:, 0]
-        return self._sum(stock.count(np.maximum(self._free[rows], 0) + freed[rows], stock.mask), within)
+        return stock.count(np.maximum(self._free[rows], 0) + freed[rows], stock.mask)
 
     def _sum(self, fits: Ints, within: Within | None, total: int | None = None) -> int:
         """How many pods fit by how many each slot takes; `total`: all of them, if that is known."""

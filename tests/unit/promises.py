@@ -114,7 +114,11 @@ class Judge:
             for go in self.plan.go
             if go.kind in (None, ClaimKind.REPLACE)
         ]
-        came += [(gang.queue, gang.minimum) for key, gang in self.gangs.items() if key in self.stays and gang.victims]
+        came += [
+            (gang.queue, gang.minimum)
+            for key, gang in self.gangs.items()
+            if key in self.stays and (gang.victims or self._has_room_ahead(gang))
+        ]
         went = {go.gang for go in self.plan.go}
         claimants: list[str] = []
         gone: Counter[str] = Counter()
@@ -134,6 +138,13 @@ class Judge:
                 claimants.append(evict.claimant)
                 lines.quota.take(claimant.queue, summed(claimant.minimum))
         assert len(set(claimants)) == len(claimants)
+
+    def _has_room_ahead(self, gang: Gang) -> bool:
+        """Whether what leaves already may be held for it."""
+        if gang.started or any(evict.claimant == gang.key for evict in self.plan.evict):
+            return False
+        held = self.plan.queues[gang.queue].reserved
+        return all(count <= held.get(each, 0) for each, count in summed(gang.minimum).items())
 
     def _frees(self, evict: Evict, victim: Gang, gone: Counter[str]) -> dict[str, int]:
         """What the victim's queue is charged less for it; `gone`: how many of its surplus went before, by gang."""
@@ -189,7 +200,7 @@ class Judge:
                 first = self.gangs[str(dict(stay.reason.facts)["gang"])]
                 overdue = self.model.now - first.since >= self.model.patience
                 assert first.key in self.stays and first is not gang
-                assert overdue or first.key in told or any(each.leaving for each in self.gangs.values())
+                assert overdue or told or any(each.leaving for each in self.gangs.values())
             elif code in (Code.NO_ROOM, Code.FRAGMENTED) and self._is_plain(gang):
                 assert self._places(gang.minimum[0].shape) < gang.minimum[0].count
             if gang.obstacle is not None and not gang.started:
@@ -221,6 +232,41 @@ def _branches(lines: Fairness, one: str, other: str) -> tuple[Place, Place]:
     """Where the ways from the root to two queues part."""
     both = zip(reversed(lines.path(one)), reversed(lines.path(other)), strict=False)
     return next((left, right) for left, right in both if left != right)
+
+
+class Course:
+    """Decisions that follow one another while nobody arrives, ends or is changed: nobody goes to and fro.
+
+    Who starts isn't told to give way by what comes next. It may be once
+
+    * somebody else has given way: that frees more than was free, and the victim may have a claim of its own;
+    * what is deserved has moved: who goes uses more and asks for less;
+
+    nor does it count who starts
+
+    * in the room that others made for it. That is held for it whoever comes meanwhile; so who did come meanwhile takes
+      it afterwards;
+    * while kube-scheduler is late. It may bind pods elsewhere than was foreseen;
+    * while somebody has lost patience. What is kept for that gang moves as others start.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.some_left = any(gang.leaving for gang in model.gangs.values())
+        self.came: dict[str, dict[str, Any]] = {}
+        """Who got pods, with what was deserved then."""
+
+    def goes_on(self, plan: Plan) -> None:
+        """The next plan; not carried out yet."""
+        model = self.model
+        deserved = {name: view.deserved for name, view in plan.queues.items()}
+        if not self.some_left:
+            assert not any(self.came.get(evict.gang) == deserved for evict in plan.evict), plan.evict
+        self.some_left |= bool(plan.evict)
+        overdue = any(not gang.started and model.now - gang.since >= model.patience for gang in model.gangs.values())
+        for go in plan.go:
+            if go.kind is None and not (model.gangs[go.gang].victims or model.late or overdue):
+                self.came[go.gang] = deserved
 
 
 # A reason is true: without what it names, the answer is another one.
