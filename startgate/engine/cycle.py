@@ -6,7 +6,8 @@ in fair order, each whole or not at all; then pods beyond the minimum. What alwa
 * The same world gives the same plan, in whatever order its parts were put together.
 * A gang's minimum goes whole or not at all, and only within quota and room that nothing before it in the plan has.
 * Each waiting gang that asks for pods is answered, by a Go or by a Stay.
-* When the plan has been carried out, deciding again on what is then there adds nothing to it.
+* Carried out, a plan leaves little for the next one, and soon nothing: what frees no room leaves nothing to start, and
+  who starts isn't told to give way as long as nobody else is (`tests.unit.promises.Course` says when it may be).
 * Reasons are worked out when all is decided, so that their numbers are those that hold after the plan.
 """
 

@@ -342,7 +342,7 @@ def reasons_are_true(model: Model, plan: Plan) -> None:
             twin.gangs.pop(str(dict(stay.reason.facts)["gang"]))
             assert answer(twin, stay.gang) != _named(stay.reason), stay.reason.message
         elif stay.reason.code is Code.MAKING_ROOM:
-            assert any(model.gangs[key].leaving for key in gang.victims), stay.reason.message
+            assert any(each.leaving for each in model.gangs.values()), stay.reason.message
 
 
 def victims_are_needed(model: Model, plan: Plan) -> None:

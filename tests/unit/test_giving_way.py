@@ -317,6 +317,18 @@ def test_a_queue_below_what_it_deserves_is_not_held_back() -> None:
     assert went(decide(field.with_waiting(*waiting), 1000.0)) == ["mine"]
 
 
+def test_where_the_kept_place_moves_others_may_have_what_is_let_go_of_in_the_same_decision() -> None:
+    """n1 is kept for big. x of another queue, which is below what it deserves, takes part of that; so n2 is kept."""
+    queues = {"a": QueueSpec(deserved={"cpu": "6"}), "b": QueueSpec(deserved={"cpu": "6"})}
+    field = Field(cluster(node("n1", cpu="6", labels={"disk": "fast"}), node("n2", cpu="6")), queues)
+    field.runs("one", "b", ONE, {"n1": 1}, takeable=False)
+    field.runs("two", "b", ONE, {"n2": 2}, takeable=False)
+    fast = shape(cpu=1, node_selector=(("disk", "fast"),))
+    waiting = gang("big", "a", (1, shape(cpu=6))), gang("small", "a", (1, fast), since=700.0)
+    assert went(decide(field.with_waiting(*waiting), 1000.0)) == []
+    assert went(decide(field.with_waiting(*waiting, gang("x", "b", (3, fast), since=700.0)), 1000.0)) == ["x", "small"]
+
+
 def test_who_asks_for_more_than_its_queue_deserves_is_not_protected() -> None:
     queues = {"a": QueueSpec(deserved={"cpu": "2"}), "b": QueueSpec(deserved={"cpu": "2"})}
     field = Field(cluster(node("n", cpu="4")), queues)
