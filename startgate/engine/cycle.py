@@ -78,7 +78,7 @@ class _Decision:
         """By queue: the gang of it or of those below it that stays and would be next."""
         self.refused: set[object] = set()
         """Trials that had no room, by whether what is held for the protected gang was lifted."""
-        self.trials: dict[Trial, Trial] = {}
+        self.trials: dict[object, Trial] = {}
         self.asks: dict[Trial, Amounts] = {}
         """What such pods ask for together, worked out once."""
         self.barren: set[object] = set()
@@ -153,7 +153,7 @@ class _Decision:
             left: list[tuple[Waiting, Trial]] = []
             while (gang := self.turns.pop()) is not None:
                 trial = self._trial(gang)
-                if not self._turn(gang, trial):
+                if self._is_lost(gang, trial) or not self._turn(gang, trial):
                     left.append((gang, trial))
             left += [(gang, self._trial(gang)) for gang in self.back]
             self.back = []
@@ -177,6 +177,14 @@ class _Decision:
         if gang.queue not in self.heads:
             for seat in self.ground.shares.seat(gang.queue).path():
                 self.heads.setdefault(seat.name, gang.gang)
+
+    def _is_lost(self, gang: Waiting, trial: Trial) -> bool:
+        """Whether one like it had its turn, and all that was looked at then is as it was."""
+        return (
+            trial in self.refused
+            and self.patience.ignores(gang)
+            and (trial, gang.priority, gang.preempts) in self.barren
+        )
 
     def _turn(self, gang: Waiting, trial: Trial) -> bool:
         """Lets the gang go, or makes room for it; False, with nothing changed for others, where neither can be."""
@@ -211,8 +219,12 @@ class _Decision:
 
     def _trial(self, gang: Waiting) -> Trial:
         """One object for all that are alike."""
-        trial = Trial(gang.queue, self.ground.now.room.kinds(gang.minimum))
-        return self.trials.setdefault(trial, trial)
+        known = gang.queue, gang.minimum
+        trial = self.trials.get(known)
+        if trial is None:
+            trial = Trial(gang.queue, self.ground.now.room.kinds(gang.minimum))
+            trial = self.trials[known] = self.trials.setdefault(trial, trial)
+        return trial
 
     def _admit(self, gang: Waiting, minimum: tuple[Batch, ...], asks: Amounts) -> bool:
         """Lets the minimum go, whole; what comes with it has its turn later."""

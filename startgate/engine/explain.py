@@ -128,9 +128,7 @@ def _cluster(books: Books, queue: str, now: Refusal, asks: Amounts, until: Calla
     in_use = [each for each in now.left if used.get(each, 0) + asks[each] > total.get(each, 0)]
     named = in_use or list(now.left)
     part = {each: asks[each] for each in named}
-    kept = books.kept(queue, books.root)
-    at_rest = books.headroom(queue, idle=True)
-    alone = all(asks[each] <= at_rest.get(each, 0) for each in named)
+    alone = all(asks[each] <= books.left(queue, each, idle=True) for each in named)
     facts = {"asks": show(part), "used": _bare(used, named), "total": _bare(total, named)}
     if in_use:
         some_day = "enough of them end or nodes are added"
@@ -139,7 +137,7 @@ def _cluster(books: Books, queue: str, now: Refusal, asks: Amounts, until: Calla
         some_day = "enough gangs end or nodes are added" if alone else "nodes are added or a guarantee is lowered"
         made = reason(
             Code.GUARANTEE_KEPT,
-            kept=_bare(kept, named),
+            kept=_bare(books.kept(queue, books.root), named),
             queues=_list(books.keepers(queue, books.root, named)),
             until=some_day,
             **facts,

@@ -46,6 +46,10 @@ class Patience:
         if not (can_be and self._keep(gang, asks)):
             self._helpless.add(trial)
 
+    def ignores(self, gang: Waiting) -> bool:
+        """Whether it has nothing to say of this gang: nobody is protected, nor is it overdue itself."""
+        return self.gang is None and self._now - gang.since < self._patience
+
     def may_pass(self, gang: Waiting, asks: Amounts) -> bool:
         """Whether this gang may take what is held for the protected one."""
         protected, shares = self.gang, self._ground.shares

@@ -105,7 +105,11 @@ class Books:
         """
         level = self.level(queue)
         resources = {resource for each in level.path() for resource in each.ceiling}
-        return {each: self._bounds(queue, each, idle=idle)[-1][1] for each in sorted(resources)}
+        return {each: self.left(queue, each, idle=idle) for each in sorted(resources)}
+
+    def left(self, queue: str, resource: str, *, idle: bool = False) -> int:
+        """The same of one resource, which has a ceiling somewhere on the way up."""
+        return self._bounds(queue, resource, idle=idle)[-1][1]
 
     def closed(self) -> "Books":
         """The same books, closed: nothing is taken from now on, so what is asked often is worked out once."""

@@ -82,7 +82,7 @@ class Surroundings:
             return True
         if self._bearers and self._moved().concerns(shape):
             return True
-        return any(any(self._at_stake(shape, other)) for other in self._kept)
+        return bool(self._kept) and any(any(self._at_stake(shape, other)) for other in self._kept)
 
     def kind(self, shape: Shape) -> Shape:
         """What all that have the same answers here have in common. Labels by which nobody here knows such pods, as the

@@ -34,7 +34,7 @@ class Within(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """The value that should come first, since others of the gang are there."""
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct, frozen=True, cache_hash=True):
     """So many pods of one shape, in the order in which they would be released (lowest completion index first)."""
 
     shape: Shape
