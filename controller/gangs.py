@@ -8,7 +8,7 @@ then, so that nothing is only ever counted up and down.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,17 @@ from startgate.model.reasons import Reason
 from startgate.model.resources import Amounts
 
 WAITS: Final = frozenset({Phase.WAITING, Phase.PARKED})
+
+
+class Counts(NamedTuple):
+    """What stands in a Queue's status."""
+
+    waiting: int = 0
+    """Gangs that wait."""
+    waiting_pods: int = 0
+    """Their pods (`at_the_gate`)."""
+    holding: int = 0
+    """Gangs that hold quota."""
 
 
 class Gangs:
@@ -118,14 +129,19 @@ class Gangs:
             self._pay(left, 1)
         return _without_zeros(carried) == _without_zeros(self._used)
 
-    def counts(self) -> dict[str, tuple[int, int]]:
-        """By queue: how many gangs wait, and how many hold quota."""
+    def counts(self) -> dict[str, Counts]:
+        """By queue."""
         waiting: Counter[str] = Counter()
+        pods: Counter[str] = Counter()
         holding: Counter[str] = Counter()
         for state in self.states.values():
-            if state.phase is not Phase.FINISHED:
-                (waiting if state.phase in WAITS else holding)[state.facts.queue] += 1
-        return {queue: (waiting[queue], holding[queue]) for queue in waiting | holding}
+            queue = state.facts.queue
+            if state.phase in WAITS:
+                waiting[queue] += 1
+                pods[queue] += at_the_gate(state.facts)
+            elif state.phase is not Phase.FINISHED:
+                holding[queue] += 1
+        return {queue: Counts(waiting[queue], pods[queue], holding[queue]) for queue in waiting | holding}
 
     def due(self, now: float) -> Iterator[str]:
         """Owners whose standing changes by the clock alone, by now."""
@@ -288,6 +304,13 @@ class Gangs:
         namespace = self._cache.namespaces.store.get(facts.namespace)
         labels = namespace.metadata.labels if namespace else None
         return roster.not_admitted(facts, queue.spec if queue else None, labels)
+
+
+def at_the_gate(facts: Facts) -> int:
+    """How many pods of a gang that waits stand at the gate, or would if it weren't parked. A Job that its user keeps
+    from making any has none to be kept away."""
+    kept = facts.suspended_by == "user" or (facts.suspended_by and facts.hold)
+    return 0 if kept else max(facts.wanted, len(facts.gated))
 
 
 def _stand(

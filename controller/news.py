@@ -16,7 +16,7 @@ import msgspec
 
 from controller import statuses
 from controller.cache import Cache
-from controller.gangs import Gangs
+from controller.gangs import Counts, Gangs
 from controller.state import State
 from controller.writes import NotLeadingError, Writes
 from startgate.engine.world import Plan, QueueView
@@ -211,10 +211,11 @@ class News:
             queue = self._cache.queue(name)
             if queue is None:
                 continue
-            waiting, running = counts.get(name, (0, 0))
+            many = counts.get(name, Counts())
             others = self._cache.unlabelled.seen_by(queue, self._cache.namespaces.store)
             status = _queue_status(view, queue.status.conditions, now)
-            status |= _said(unlabelled=quantities(others), waiting=waiting, running=running)
+            status |= _said(unlabelled=quantities(others), waiting=many.waiting, running=many.holding)
+            status |= _said(waitingPods=many.waiting_pods)
             if status == msgspec.to_builtins(queue.status):
                 continue
             cleared = {key: None for key in msgspec.to_builtins(queue.status) if key not in status}

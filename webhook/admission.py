@@ -89,6 +89,8 @@ class Admission:
                 request.namespace,
                 job.spec.template.spec.priority_class_name,
             )
+            if verdict.decision is not None and verdict.allowed and not request.dry_run:
+                self._lookup.let_in(job.queue, jobs.comes_to_wait(job))
         elif request.operation == "UPDATE":
             job = read_job(request.object)
             verdict = await self._job_update(request, read_job(request.old_object), job)

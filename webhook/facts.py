@@ -17,10 +17,12 @@ from startgate.kube.client import Client
 from startgate.kube.errors import ApiError, KubeError
 from startgate.kube.kinds import GANGS, NAMESPACES, PRIORITY_CLASSES, QUEUES, Kind, T
 from startgate.kube.reflector import Reflector
+from startgate.kube.store import Change
 from startgate.model import names
 from startgate.model.gang import Phase
 from startgate.model.objects import Namespace, PriorityClass
 from startgate.model.queue import Queue, QueueSpec
+from webhook.depth import Depths
 from webhook.submission import Facts
 
 PATIENCE: Final = 2.0
@@ -39,7 +41,8 @@ class Lookup:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._queues: Reflector[Queue, Queue] = Reflector(client, QUEUES)
+        self._depths = Depths()
+        self._queues: Reflector[Queue, Queue] = Reflector(client, QUEUES, on_change=self._queue_changed)
         self._namespaces: Reflector[Namespace, Namespace] = Reflector(client, NAMESPACES)
         self._classes: Reflector[PriorityClass, PriorityClass] = Reflector(client, PRIORITY_CLASSES)
 
@@ -66,6 +69,7 @@ class Lookup:
             queue=found.spec,
             namespace=home.metadata.labels,
             priority=priority_of(priority_class, self._classes.store.values()),
+            waiting=self._waiting(found),
         )
 
     async def live(self, queue: str, namespace: str, priority_class: str) -> Facts:
@@ -81,7 +85,23 @@ class Lookup:
             nearest="" if found is not None else self._nearest(queue),
             namespace={} if home is None else home.metadata.labels,
             priority=priority_of(priority_class, classes),
+            waiting=0 if found is None else self._waiting(found),
         )
+
+    def let_in(self, queue: str, pods: int) -> None:
+        """A Job with so many pods was let in, to wait in this queue."""
+        self._depths.let_in(queue, pods)
+
+    def _waiting(self, queue: Queue) -> int:
+        return queue.status.waiting_pods + self._depths.since(queue.metadata.name)
+
+    def _queue_changed(self, change: Change[Queue]) -> None:
+        old, new = change.old, change.new
+        if new is None:
+            assert old is not None
+            self._depths.forget(old.metadata.name)
+        elif old is None or old.status != new.status:
+            self._depths.status_came(new.metadata.name)
 
     def cached_queues(self) -> Mapping[str, QueueSpec] | None:
         """All queues by name; None while the cache may not be relied on."""

@@ -18,6 +18,7 @@ from webhook.submission import Facts, check_labels, check_queue, warnings
 
 PASSED: Final = (Phase.RELEASING, Phase.RUNNING)
 DEADLINE_PARKED: Final = str(reasons.Code.DEADLINE_PARKED)
+DEEP_QUEUE: Final = str(reasons.Code.DEEP_QUEUE)
 OURS: Final = (names.QUEUE, names.MIN_AVAILABLE, names.KUEUE_QUEUE)
 KEYS: Final = (names.TOPOLOGY, names.PREFER_TOPOLOGY)
 TUNING: Final = (names.START_TIMEOUT, names.HOLD, *KEYS)
@@ -47,27 +48,31 @@ def create(job: Job, namespace: str, facts: Facts) -> Verdict:
     )
     if refusal is not None:
         return refusal
-    parked = job.waits_parked and (
-        not job.suspended or job.annotations.get(names.PARKED) == DEADLINE_PARKED  # the latter: asked again
-    )
+    parked = _parked_at_creation(job, facts)
     patch = [
         *_template_patch(job),
         *put(
             ANNOTATIONS,
             job.metadata.annotations,
-            {names.PARKED: DEADLINE_PARKED if parked else None, names.PARKED_MESSAGE: None},
+            {names.PARKED: parked or None, names.PARKED_MESSAGE: None},
         ),
     ]
     if parked and not job.suspended:
         patch.append(Operation("add", pointer("spec", "suspend"), value=True))
     return Verdict(
         decision=Decision.PARK if parked else Decision.GATE,
-        reason=DEADLINE_PARKED if parked else "",
+        reason=parked,
         patch=tuple(patch),
         warnings=warnings(job.queue, facts) + _deadline_warning(job),
         queue=job.queue,
-        seen=_numbers(job),
+        seen=_numbers(job) | ({"waitingPods": facts.waiting} if parked == DEEP_QUEUE else {}),
     )
+
+
+def comes_to_wait(job: Job) -> int:
+    """How many more pods wait in its queue once it is let in: none if its user has suspended it, or if it was asked
+    about before (reinvocation), so that it has our gate."""
+    return 0 if job.suspended or job.spec.template.spec.gated else job.most_pods
 
 
 def needs_phase(old: Job, new: Job) -> bool:
@@ -115,6 +120,19 @@ def update(old: Job, new: Job, namespace: str, facts: Facts, *, phase: Phase | N
         queue=new.queue,
         seen=_numbers(new),
     )
+
+
+def _parked_at_creation(job: Job, facts: Facts) -> str:
+    """Why we suspend a new Job, or have done so when the API server asks again (reinvocation); "" if we don't."""
+    if job.foreign is not None:
+        return ""
+    if job.suspended:
+        mark = job.annotations.get(names.PARKED, "")
+        return mark if mark == DEEP_QUEUE or (mark == DEADLINE_PARKED and job.waits_parked) else ""
+    if job.waits_parked:
+        return DEADLINE_PARKED
+    deep = facts.queue is not None and facts.waiting >= facts.queue.park_beyond
+    return DEEP_QUEUE if deep and job.most_pods else ""
 
 
 def _refuse_update(old: Job, new: Job, namespace: str, facts: Facts, phase: Phase | None) -> Verdict | None:

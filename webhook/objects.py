@@ -102,6 +102,12 @@ class Job(Struct):
         """Whether it may not run its deadline down at the gate, and we may suspend it meanwhile."""
         return self.spec.active_deadline_seconds is not None and self.foreign is None
 
+    @property
+    def most_pods(self) -> int:
+        """How many pods it runs at once at most."""
+        parallelism = 1 if self.spec.parallelism is None else self.spec.parallelism
+        return max(0, parallelism if self.spec.completions is None else min(parallelism, self.spec.completions))
+
 
 class Pod(Struct):
     metadata: ObjectMeta

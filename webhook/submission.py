@@ -26,6 +26,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """The labels of the namespace."""
     priority: int | None = 0
     """The value of the PriorityClass, or of the global default; None: there is no such class."""
+    waiting: int = 0
+    """Pods that wait in the queue, as far as is known."""
 
 
 KUEUE: Final = (

@@ -4,7 +4,7 @@ Cluster-scoped. The CRD manifest is generated from these Structs (model.crd), so
 limits are written once, here.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -19,6 +19,11 @@ Quantities = Annotated[
 ]
 
 
+PARK_BEYOND: Final = 2_000
+"""A burst of so many pods starts fastest from the gate, and is through it in some ten seconds where there is room. A
+parked Job costs three writes more when it starts, and no pods until then."""
+
+
 class QueueSpec(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """What the admin decides. A resource that `capability` leaves out has no ceiling of this queue's own."""
 
@@ -31,6 +36,15 @@ class QueueSpec(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True
     deserved: Annotated[Quantities, Meta(description="Fair share; what is above may be reclaimed under load.")] = {}
     reclaimable: Annotated[bool, Meta(description="Whether others may take back what is above deserved.")] = True
     stopped: Annotated[bool, Meta(description="Takes Jobs, releases none.")] = False
+    park_beyond: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="How many pods may wait in the queue before new Jobs wait suspended, without pods, until their "
+            f"turn; left out: {PARK_BEYOND}.",
+        ),
+    ] = PARK_BEYOND
     max_priority: Annotated[int | UnsetType, Meta(description="Jobs of a priority above this one are refused.")] = UNSET
     namespaces: Annotated[
         LabelSelector | UnsetType, Meta(description="Who may submit, by namespace labels; left out: everybody.")
@@ -53,6 +67,9 @@ class QueueStatus(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tr
         Quantities, Meta(description="Not charged: what pods without our label use in the namespaces it admits.")
     ] = {}
     waiting: Annotated[int, Meta(ge=0, description="Gangs that wait.")] = 0
+    waiting_pods: Annotated[
+        int, Meta(ge=0, description="Pods of gangs that wait, made or not; not of those whose user holds them back.")
+    ] = 0
     running: Annotated[int, Meta(ge=0, description="Gangs that hold quota.")] = 0
     conditions: list[Condition] = []
 

@@ -59,6 +59,7 @@ class Code(StrEnum):
     FINISHED = "Finished"
     # Parked.
     DEADLINE_PARKED = "DeadlineParked"
+    DEEP_QUEUE = "DeepQueue"
     LABELLED_LATER = "LabelledLater"
     NOT_BOUND_IN_TIME = "NotBoundInTime"
     CANNOT_PARK = "CannotPark"
@@ -123,6 +124,8 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         Code.FINISHED: "the Job has ended: {outcome}",
         Code.DEADLINE_PARKED: "suspended until its turn comes, so that activeDeadlineSeconds does not run while "
         "it waits",
+        Code.DEEP_QUEUE: "suspended until its turn comes, since many pods waited in its queue when it came; "
+        "meanwhile it has none",
         Code.LABELLED_LATER: "suspended until its turn comes, since the label came after its pods were made",
         Code.NOT_BOUND_IN_TIME: "taken back whole: {bound} of {want} pods were bound within {timeout}{why}; "
         "it keeps its place in the queue",

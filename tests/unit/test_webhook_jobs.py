@@ -374,3 +374,61 @@ def test_gate_and_labels_stay_in_a_suspended_jobs_template() -> None:
     follows = {"metadata": {"labels": {names.QUEUE: "r"}}, "spec": OURS["spec"]}
     moved = job_json({names.QUEUE: "r"}, template=follows, suspend=True)
     assert update(old, moved).patch == (), "the template may follow the Job's labels"
+
+
+DEEP = Facts(queue=QueueSpec(park_beyond=10), waiting=10)
+DEEPLY_PARKED = {names.PARKED: "DeepQueue"}
+
+
+def test_a_job_that_comes_to_a_deep_queue_waits_without_pods() -> None:
+    value = job_json(QUEUE, parallelism=4)
+    verdict = create(value, DEEP)
+    after = apply(verdict, value)
+    assert (verdict.decision, verdict.reason) == (Decision.PARK, "DeepQueue")
+    assert verdict.seen["waitingPods"] == 10
+    assert (after["spec"]["suspend"], after["metadata"]["annotations"]) == (True, DEEPLY_PARKED)
+    assert template(after)["spec"]["schedulingGates"] == [GATE]
+    again = create(after, OPEN)
+    assert (again.decision, again.patch) == (Decision.PARK, ()), "asked again, when the queue isn't deep any more"
+
+
+@pytest.mark.parametrize(
+    ("value", "facts"),
+    [
+        (job_json(QUEUE), Facts(queue=QueueSpec(park_beyond=10), waiting=9)),
+        (job_json(QUEUE, owner="JobSet"), DEEP),
+        (job_json(QUEUE, suspend=True), DEEP),
+        (job_json(QUEUE, parallelism=0), DEEP),
+    ],
+    ids=["not so deep", "another's Job", "its user's suspend", "no pods"],
+)
+def test_a_job_that_is_not_parked_for_the_depth_of_its_queue(value: Json, facts: Facts) -> None:
+    after = apply(create(value, facts), value)
+    assert names.PARKED not in after["metadata"].get("annotations", {})
+    assert after["spec"].get("suspend") == value["spec"].get("suspend")
+
+
+def test_a_deadline_parks_before_the_depth_of_the_queue() -> None:
+    value = job_json(QUEUE, activeDeadlineSeconds=3)
+    assert create(value, DEEP).reason == "DeadlineParked"
+
+
+def test_somebody_who_resumes_a_job_in_a_deep_queue_has_it_at_the_gate() -> None:
+    old, new = (job_json(QUEUE, DEEPLY_PARKED, template=OURS, suspend=each) for each in (True, False))
+    after = apply(update(old, new, DEEP), new)
+    assert (after["spec"]["suspend"], after["metadata"]["annotations"]) == (False, {})
+
+
+@pytest.mark.parametrize(
+    ("value", "pods"),
+    [
+        (job_json(QUEUE), 1),
+        (job_json(QUEUE, parallelism=4), 4),
+        (job_json(QUEUE, parallelism=4, completions=2), 2),
+        (job_json(QUEUE, parallelism=4, suspend=True), 0),
+        (job_json(QUEUE, parallelism=4, template=OURS), 0),
+    ],
+)
+def test_how_many_more_pods_wait_with_a_new_job(value: Json, pods: int) -> None:
+    """One that has our gate before we have seen it was counted when it was asked about first."""
+    assert jobs.comes_to_wait(job(value)) == pods

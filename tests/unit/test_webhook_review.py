@@ -31,6 +31,10 @@ class Known:
     def __init__(self, cached: Any = None, live: Any = None) -> None:
         self._cached, self._live = cached, live
         self.asked = 0
+        self.came: list[tuple[str, int]] = []
+
+    def let_in(self, queue: str, pods: int) -> None:
+        self.came.append((queue, pods))
 
     def cached(self, *_: str) -> Any:
         return self._cached
@@ -68,6 +72,22 @@ def answer(known: Known, path: str, body: bytes, out: io.BytesIO | None = None) 
 
 
 OPEN = Facts(queue=QueueSpec())
+
+
+@pytest.mark.parametrize(
+    ("value", "fields", "came"),
+    [
+        (job_json(QUEUE, parallelism=3), {}, [("q", 3)]),
+        (job_json(QUEUE, parallelism=3), {"dryRun": True}, []),
+        (job_json({**QUEUE, names.MIN_AVAILABLE: "x"}), {}, []),
+        (job_json(), {}, []),
+    ],
+    ids=["let in", "dry run", "refused", "not ours"],
+)
+def test_a_job_that_is_let_in_makes_its_queue_deeper(value: Json, fields: Json, came: list[tuple[str, int]]) -> None:
+    known = Known(OPEN)
+    answer(known, "/jobs", envelope(value, **fields))
+    assert known.came == came
 
 
 def test_an_answer_is_an_admission_review_with_a_base64_patch() -> None:

@@ -1,0 +1,120 @@
+"""Deep queues: Jobs far from the head of their queue wait without pods, and start in their turn all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from startgate.model import names
+from startgate.model.gang import Phase
+from startgate.model.reasons import Code
+from tests.behaviour.kit import Field, eventually
+
+MANY: Final = 40
+"""Jobs of two pods in one queue."""
+BEYOND: Final = 8
+"""Pods that may wait there before a new Job is parked."""
+LATE: Final = 90.0
+
+
+def parked(field: Field, name: str) -> bool:
+    job = field.job(name)
+    assert job is not None
+    return bool(job.spec.suspend) and job.metadata.annotations.get(names.PARKED) == Code.DEEP_QUEUE
+
+
+async def fill(field: Field, queue: str, count: int, **job: object) -> list[str]:
+    """So many Jobs in one go, in the order of their names."""
+    listed = [f"j{number:03}" for number in range(count)]
+    await asyncio.gather(*(field.submit(name, queue=queue, pods=2, **job) for name in listed))
+    return listed
+
+
+async def test_a_deep_queue_holds_no_pods_far_from_its_head_and_starts_all_in_order(field: Field) -> None:
+    """They come all at once, faster than the controller counts; and the controller is killed on the way."""
+    await field.nodes(1, cpu="4")
+    queue = await field.queue(capability={"cpu": "4"}, parkBeyond=BEYOND)
+    await field.run("blocker", pods=4, queue=queue)
+    listed = await fill(field, queue, MANY, runs="100ms")
+    waiting = [name for name in listed if parked(field, name)]
+    assert MANY - BEYOND // 2 <= len(waiting) < MANY, "the blocker may be counted still, though it has started"
+    await eventually(lambda: field.read_queue(queue), lambda it: it.status.waiting_pods == 2 * MANY, "all are counted")
+    few = 2 * (MANY - len(waiting))
+    await field.until(lambda: len(field.gated()) == few, "those that aren't parked have their pods")
+    await field.waits(waiting[-1], Code.QUEUE_CAPABILITY)
+    assert field.sure(waiting[-1]).status.phase is Phase.PARKED
+    await field.submit("later", pods=2, queue=queue)
+    assert parked(field, "later"), "the controller's count is enough"
+    await field.delete_job("later")
+    await field.delete_job("blocker")
+    await field.until(lambda: len([name for name in listed if field.opened(name)]) > MANY // 3, "a third has started")
+    await field.kill_controller()
+    await field.start_controller()
+    for name in listed:
+        await field.completes(name, LATE)
+    assert field.most_at_once(lambda pod: pod.gated) <= BEYOND + 2 * 2, "the first, and those whose turn has come"
+    assert field.failures() == 0
+    assert all(names.PARKED not in job.metadata.annotations for job in field.jobs())
+    # Made in one second or two, and in one second it is the name that counts: so in order by age, then by name.
+    made = {job.metadata.name: (job.metadata.creation_timestamp or "", job.metadata.name) for job in field.jobs()}
+    turns = sorted(listed, key=lambda name: min(field.opened(name).values()))
+    # Two fit at a time; of those that start in one decision either may be seen first.
+    for place, name in enumerate(sorted(listed, key=lambda name: made[name])):
+        assert abs(turns.index(name) - place) <= 1, f"{name} is number {place} and started as {turns.index(name)}"
+
+
+async def test_a_higher_priority_does_not_need_pods_to_come_first(field: Field) -> None:
+    high = await field.priority("high", 1000)
+    await field.nodes(1, cpu="2")
+    queue = await field.queue(capability={"cpu": "2"}, parkBeyond=2)
+    await field.run("blocker", pods=2, queue=queue, priorityClassName=high)
+    listed = await fill(field, queue, 3)
+    await field.submit("urgent", pods=2, queue=queue, priorityClassName=high)
+    assert parked(field, "urgent")
+    await field.waits("urgent", Code.QUEUE_CAPABILITY)
+    await field.delete_job("blocker")
+    await field.phase("urgent", Phase.RUNNING)
+    assert not any(field.opened(name) for name in listed)
+
+
+async def test_what_its_users_do_with_jobs_in_a_deep_queue(field: Field) -> None:
+    """A suspend of the user's own stays; a resume by somebody else brings pods to the gate, and no further; hold and
+    deletion are what they are anywhere; a queue that is deep no more takes Jobs with their pods again."""
+    await field.nodes(1, cpu="2")
+    queue = await field.queue(capability={"cpu": "2"}, parkBeyond=2)
+    await field.run("blocker", pods=2, queue=queue)
+    await field.submit("head", pods=2, queue=queue)
+    await field.submit("own", pods=2, queue=queue, suspend=True)
+    await field.submit("resumed", pods=2, queue=queue)
+    await field.submit("held", pods=2, queue=queue)
+    await field.submit("dropped", pods=2, queue=queue)
+    for name in ("resumed", "held", "dropped"):
+        assert parked(field, name)
+        await field.waits(name, Code.QUEUE_CAPABILITY)
+    assert not parked(field, "own")
+
+    await field.change_job("resumed", {"spec": {"suspend": False}})
+    await field.until(lambda: len(field.gated("resumed")) == 2, "its pods are made, and gated")
+    assert not parked(field, "resumed")
+    await field.change_job("held", {"metadata": {"annotations": {names.HOLD: "true"}}})
+    await field.waits("held", Code.ON_HOLD)
+    await field.delete_job("dropped")
+    await field.until(lambda: field.gang("dropped") is None, "its Gang goes with it")
+
+    await field.delete_job("blocker")
+    await field.phase("head", Phase.RUNNING)
+    await field.waits("resumed", Code.QUEUE_CAPABILITY)
+    await field.delete_job("head")
+    await field.phase("resumed", Phase.RUNNING)
+    await field.delete_job("resumed")
+    await field.until(lambda: not field.pods(), "nothing runs")
+    await field.waits("own", Code.SUSPENDED)
+    await field.waits("held", Code.ON_HOLD)
+    assert (job := field.job("own")) and job.spec.suspend
+    await eventually(lambda: field.read_queue(queue), lambda it: not it.status.waiting_pods, "none is kept away by us")
+    await field.submit("next", pods=2, queue=queue)
+    assert not parked(field, "next")
+    await field.phase("next", Phase.RUNNING)
+    await field.delete_job("next")
+    await field.change_job("held", {"metadata": {"annotations": {names.HOLD: None}}})
+    await field.phase("held", Phase.RUNNING)

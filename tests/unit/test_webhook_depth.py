@@ -1,0 +1,46 @@
+"""How deep a queue is, between one count of the controller and the next."""
+
+from webhook.depth import LATE, Depths
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_was_let_in_counts_until_a_status_has_it() -> None:
+    """A status that comes right after may have been written before."""
+    clock = Clock()
+    depths = Depths(clock)
+    depths.let_in("q", 3)
+    clock.now += LATE
+    depths.let_in("q", 4)
+    assert depths.since("q") == 7
+    depths.status_came("q")
+    assert depths.since("q") == 4
+    clock.now += LATE
+    assert depths.since("q") == 4, "time alone makes nothing less: the controller may be away"
+    depths.status_came("q")
+    assert depths.since("q") == 0
+
+
+def test_queues_are_counted_each_by_itself() -> None:
+    depths = Depths(Clock())
+    depths.let_in("q", 3)
+    depths.let_in("r", 2)
+    depths.forget("q")
+    depths.status_came("other")
+    assert (depths.since("q"), depths.since("r")) == (0, 2)
+
+
+def test_nothing_piles_up_while_no_status_comes() -> None:
+    clock = Clock()
+    depths = Depths(clock)
+    for _ in range(1000):
+        depths.let_in("q", 1)
+        clock.now += 0.1
+    assert depths.since("q") == 1000
+    assert len(depths._since["q"].recent) <= LATE / 0.1 + 1

@@ -1,0 +1,64 @@
+"""How deep is a queue? Beyond so many waiting pods a new Job had better wait without its own (design §3, Parked).
+
+The controller writes into the Queue's status how many pods wait, a second or so late; on top comes what this process
+has let in since. What always holds: nobody is asked and nothing is awaited for this number. Where it is off (other
+replicas let Jobs in too, the controller is away, a Job that was let in has started already) a Job is parked a little
+too early or too late, and starts in its turn all the same.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+LATE: Final = 2.0
+"""Seconds. What was let in so long before a status comes is in that status: the controller looks once a second."""
+
+
+class _Since:
+    """Pods of one queue that were let in and may not be in its status yet."""
+
+    __slots__ = ("older", "recent")
+
+    def __init__(self) -> None:
+        self.older = 0
+        """Let in longer than LATE ago: in the next status for sure. One number, however long none comes."""
+        self.recent: deque[tuple[float, int]] = deque()
+
+    def settle(self, now: float) -> None:
+        while self.recent and self.recent[0][0] <= now - LATE:
+            self.older += self.recent.popleft()[1]
+
+
+class Depths:
+    """Pods that were let in, by queue."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: dict[str, _Since] = {}
+
+    def let_in(self, queue: str, pods: int) -> None:
+        """A Job with so many pods comes to the queue."""
+        now = self._clock()
+        since = self._since.setdefault(queue, _Since())
+        since.settle(now)
+        since.recent.append((now, pods))
+
+    def status_came(self, queue: str) -> None:
+        """The controller has counted anew."""
+        since = self._since.get(queue)
+        if since is None:
+            return
+        since.settle(self._clock())
+        since.older = 0
+        if not since.recent:
+            del self._since[queue]
+
+    def forget(self, queue: str) -> None:
+        """The queue is gone."""
+        self._since.pop(queue, None)
+
+    def since(self, queue: str) -> int:
+        """Pods that were let in and may not be in the queue's status yet."""
+        since = self._since.get(queue)
+        return since.older + sum(pods for _, pods in since.recent) if since else 0
