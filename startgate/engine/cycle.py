@@ -79,8 +79,6 @@ class _Decision:
         self.refused: set[object] = set()
         """Trials that had no room, by whether what is held for the protected gang was lifted."""
         self.trials: dict[object, Trial] = {}
-        self.asks: dict[Trial, Amounts] = {}
-        """What such pods ask for together, worked out once."""
         self.barren: set[object] = set()
         """Claimants for whom it is no use that others give way."""
 
@@ -201,9 +199,7 @@ class _Decision:
         return False
 
     def _try(self, gang: Waiting, trial: Trial) -> bool:
-        minimum, asks = gang.minimum, self.asks.get(trial)
-        if asks is None:
-            asks = self.asks[trial] = amounts_of(minimum)
+        minimum, asks = gang.minimum, trial.asks
         if trial not in self.refused:
             if self._admit(gang, minimum, asks):
                 return True

@@ -5,6 +5,7 @@ their quota and room are taken from the ground.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -18,11 +19,16 @@ from startgate.model.resources import Amounts
 from startgate.model.shape import Shape
 
 
-class Trial(msgspec.Struct, frozen=True, cache_hash=True):
+class Trial(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
     """A queue and the pods that would have to go together: equal trials have equal answers."""
 
     queue: str
     batches: tuple[Batch, ...]
+
+    @cached_property
+    def asks(self) -> Amounts:
+        """What such pods ask for together."""
+        return amounts_of(self.batches)
 
 
 class Draft(msgspec.Struct, eq=False):

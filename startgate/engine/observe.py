@@ -15,7 +15,7 @@ from startgate.model import names
 from startgate.model.duration import DurationError, parse_seconds
 from startgate.model.objects import Job, ObjectMeta, PodTemplateSpec, PriorityClass, condition, timestamp
 from startgate.model.pods import Pod
-from startgate.model.resources import Amounts, add, scale
+from startgate.model.resources import Amounts
 from startgate.model.shape import Shape, shape_of
 
 COMPLETED: Final = "it completed"
@@ -109,7 +109,11 @@ def charged(facts: Facts) -> Amounts:
 
 def amounts_of(what: Iterable[Batch]) -> Amounts:
     """What all these pods ask for together."""
-    return add(*(scale(batch.shape.amounts, batch.count) for batch in what))
+    sums: dict[str, int] = {}
+    for batch in what:
+        for resource, amount in batch.shape.request:
+            sums[resource] = sums.get(resource, 0) + amount * batch.count
+    return sums
 
 
 def batches(pods: Iterable[Pod], within: Within | None = None) -> tuple[Batch, ...]:

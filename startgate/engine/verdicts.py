@@ -12,7 +12,6 @@ from startgate.engine import explain
 from startgate.engine.draft import Trial
 from startgate.engine.explain import Verdict
 from startgate.engine.ground import Ground, Hold
-from startgate.engine.observe import amounts_of
 from startgate.engine.outlook import GANGS, Outlook
 from startgate.engine.patience import Patience
 from startgate.engine.world import Holder
@@ -74,13 +73,12 @@ class Verdicts:
         return self._outlook.until(own, trial.queue, trial.batches, leaving=self._ground.parted)
 
     def _verdict(self, trial: Trial, own: str) -> Verdict:
-        ground, asks = self._ground, amounts_of(trial.batches)
+        ground, asks = self._ground, trial.asks
         protected = [hold for hold in self._of_the_protected() if hold.gang != own]
         others = [hold for hold in self._holds if hold.gang != own]
         if not (protected or others) or not ground.now.fits(trial.queue, trial.batches, asks):
-            return explain.refused(
-                self._books, ground.now.room, trial.queue, trial.batches, partial(self._until, trial, own)
-            )
+            until = partial(self._until, trial, own)
+            return explain.refused(self._books, ground.now.room, trial.queue, trial.batches, until)
         for hold in protected:
             if not self._fits_beside(trial, asks, (hold,)):
                 return explain.held(asks, hold.gang, "which has waited longer than patience allows")

@@ -78,10 +78,10 @@ def test_gangs_of_an_inner_queue_have_their_turn_beside_its_children() -> None:
     books = Books(queues, {GPU: 10})
     made = Shares(books, {}, {"p": {GPU: 6}})
     turns = Turns(made, [inner, child])
-    assert turns.heads() == {"p": "ns/inner", "a": "ns/child"}
+    assert rest(turns) == ["inner", "child"]
+    turns = Turns(made, [inner, child])
     made.take("p", {GPU: 1})
     turns.moved("p")
-    assert turns.heads() == {"p": "ns/child", "a": "ns/child"}
     assert rest(turns) == ["child", "inner"]
 
 
@@ -163,15 +163,3 @@ def test_what_moves_and_has_no_gangs_changes_nothing() -> None:
     assert rest(turns) == ["c1", "b1"], "p has 8 of 9 now"
     turns.moved("a")
     assert turns.pop() is None
-
-
-def test_heads_are_the_next_of_each_queue_and_of_those_above() -> None:
-    made = shares({"p": queue(due=9), "a": queue("p", due=4), "b": queue("p", due=5), "c": queue()}, {"a": 1})
-    turns = Turns(made, [gang("a1", "a", since=1.0), gang("b1", "b", since=2.0), gang("b2", "b", since=3.0)])
-    assert turns.heads() == {"p": "ns/b1", "a": "ns/a1", "b": "ns/b1"}
-    turns.pop()
-    assert turns.heads() == {"p": "ns/b2", "a": "ns/a1", "b": "ns/b2"}
-    turns.pop()
-    assert turns.heads() == {"p": "ns/a1", "a": "ns/a1"}
-    turns.pop()
-    assert turns.heads() == {}
