@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from startgate.model import names
 from startgate.model.gang import Phase
+from startgate.model.objects import Job
 from startgate.model.reasons import Code
 from tests.behaviour.kit import Field, eventually
 
@@ -17,17 +18,19 @@ BEYOND: Final = 8
 LATE: Final = 90.0
 
 
-def parked(field: Field, name: str) -> bool:
-    job = field.job(name)
-    assert job is not None
+def parked(job: Job) -> bool:
     return bool(job.spec.suspend) and job.metadata.annotations.get(names.PARKED) == Code.DEEP_QUEUE
 
 
-async def fill(field: Field, queue: str, count: int, **job: object) -> list[str]:
-    """So many Jobs in one go, in the order of their names."""
-    listed = [f"j{number:03}" for number in range(count)]
-    await asyncio.gather(*(field.submit(name, queue=queue, pods=2, **job) for name in listed))
-    return listed
+def there(field: Field, name: str) -> Job:
+    job = field.job(name)
+    assert job is not None
+    return job
+
+
+async def fill(field: Field, queue: str, count: int, **job: Any) -> list[Job]:
+    """So many Jobs in one go, as the API server has answered."""
+    return await asyncio.gather(*(field.submit(f"j{n:03}", queue=queue, pods=2, **job) for n in range(count)))
 
 
 async def test_a_deep_queue_holds_no_pods_far_from_its_head_and_starts_all_in_order(field: Field) -> None:
@@ -35,16 +38,19 @@ async def test_a_deep_queue_holds_no_pods_far_from_its_head_and_starts_all_in_or
     await field.nodes(1, cpu="4")
     queue = await field.queue(capability={"cpu": "4"}, parkBeyond=BEYOND)
     await field.run("blocker", pods=4, queue=queue)
-    listed = await fill(field, queue, MANY, runs="100ms")
-    waiting = [name for name in listed if parked(field, name)]
+    made = await fill(field, queue, MANY, runs="100ms")
+    # In one second it is the name that counts.
+    listed = [
+        job.metadata.name for job in sorted(made, key=lambda job: (job.metadata.creation_timestamp, job.metadata.name))
+    ]
+    waiting = [job.metadata.name for job in made if parked(job)]
     assert MANY - BEYOND // 2 <= len(waiting) < MANY, "the blocker may be counted still, though it has started"
     await eventually(lambda: field.read_queue(queue), lambda it: it.status.waiting_pods == 2 * MANY, "all are counted")
     few = 2 * (MANY - len(waiting))
     await field.until(lambda: len(field.gated()) == few, "those that aren't parked have their pods")
     await field.waits(waiting[-1], Code.QUEUE_CAPABILITY)
     assert field.sure(waiting[-1]).status.phase is Phase.PARKED
-    await field.submit("later", pods=2, queue=queue)
-    assert parked(field, "later"), "the controller's count is enough"
+    assert parked(await field.submit("later", pods=2, queue=queue)), "the controller's count is enough"
     await field.delete_job("later")
     await field.delete_job("blocker")
     await field.until(lambda: len([name for name in listed if field.opened(name)]) > MANY // 3, "a third has started")
@@ -55,11 +61,9 @@ async def test_a_deep_queue_holds_no_pods_far_from_its_head_and_starts_all_in_or
     assert field.most_at_once(lambda pod: pod.gated) <= BEYOND + 2 * 2, "the first, and those whose turn has come"
     assert field.failures() == 0
     assert all(names.PARKED not in job.metadata.annotations for job in field.jobs())
-    # Made in one second or two, and in one second it is the name that counts: so in order by age, then by name.
-    made = {job.metadata.name: (job.metadata.creation_timestamp or "", job.metadata.name) for job in field.jobs()}
     turns = sorted(listed, key=lambda name: min(field.opened(name).values()))
     # Two fit at a time; of those that start in one decision either may be seen first.
-    for place, name in enumerate(sorted(listed, key=lambda name: made[name])):
+    for place, name in enumerate(listed):
         assert abs(turns.index(name) - place) <= 1, f"{name} is number {place} and started as {turns.index(name)}"
 
 
@@ -68,13 +72,12 @@ async def test_a_higher_priority_does_not_need_pods_to_come_first(field: Field) 
     await field.nodes(1, cpu="2")
     queue = await field.queue(capability={"cpu": "2"}, parkBeyond=2)
     await field.run("blocker", pods=2, queue=queue, priorityClassName=high)
-    listed = await fill(field, queue, 3)
-    await field.submit("urgent", pods=2, queue=queue, priorityClassName=high)
-    assert parked(field, "urgent")
+    made = await fill(field, queue, 3)
+    assert parked(await field.submit("urgent", pods=2, queue=queue, priorityClassName=high))
     await field.waits("urgent", Code.QUEUE_CAPABILITY)
     await field.delete_job("blocker")
     await field.phase("urgent", Phase.RUNNING)
-    assert not any(field.opened(name) for name in listed)
+    assert not any(field.opened(job.metadata.name) for job in made)
 
 
 async def test_what_its_users_do_with_jobs_in_a_deep_queue(field: Field) -> None:
@@ -84,18 +87,14 @@ async def test_what_its_users_do_with_jobs_in_a_deep_queue(field: Field) -> None
     queue = await field.queue(capability={"cpu": "2"}, parkBeyond=2)
     await field.run("blocker", pods=2, queue=queue)
     await field.submit("head", pods=2, queue=queue)
-    await field.submit("own", pods=2, queue=queue, suspend=True)
-    await field.submit("resumed", pods=2, queue=queue)
-    await field.submit("held", pods=2, queue=queue)
-    await field.submit("dropped", pods=2, queue=queue)
+    assert not parked(await field.submit("own", pods=2, queue=queue, suspend=True))
     for name in ("resumed", "held", "dropped"):
-        assert parked(field, name)
+        assert parked(await field.submit(name, pods=2, queue=queue))
         await field.waits(name, Code.QUEUE_CAPABILITY)
-    assert not parked(field, "own")
 
     await field.change_job("resumed", {"spec": {"suspend": False}})
     await field.until(lambda: len(field.gated("resumed")) == 2, "its pods are made, and gated")
-    assert not parked(field, "resumed")
+    assert not parked(there(field, "resumed"))
     await field.change_job("held", {"metadata": {"annotations": {names.HOLD: "true"}}})
     await field.waits("held", Code.ON_HOLD)
     await field.delete_job("dropped")
@@ -110,10 +109,9 @@ async def test_what_its_users_do_with_jobs_in_a_deep_queue(field: Field) -> None
     await field.until(lambda: not field.pods(), "nothing runs")
     await field.waits("own", Code.SUSPENDED)
     await field.waits("held", Code.ON_HOLD)
-    assert (job := field.job("own")) and job.spec.suspend
+    assert there(field, "own").spec.suspend
     await eventually(lambda: field.read_queue(queue), lambda it: not it.status.waiting_pods, "none is kept away by us")
-    await field.submit("next", pods=2, queue=queue)
-    assert not parked(field, "next")
+    assert not parked(await field.submit("next", pods=2, queue=queue))
     await field.phase("next", Phase.RUNNING)
     await field.delete_job("next")
     await field.change_job("held", {"metadata": {"annotations": {names.HOLD: None}}})
