@@ -122,6 +122,8 @@ class Program:
         self.health_port = free_port()
         self.port = free_port()
         """Where it serves the API server; only the webhook does."""
+        self.kubeconfig = kubeconfig
+        """By which it reaches the API server, from its next start on."""
         replaced = {"HOST": LOOPBACK, "HEALTH_PORT": str(self.health_port), "AUDIT_FILE": str(self.audit)}
         if any(variable["name"] == "PORT" for variable in template.environment):
             replaced["PORT"] = str(self.port)
@@ -142,7 +144,6 @@ class Program:
                 # What the image and the kubelet give to the container.
                 "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.defpath]),
                 "PYTHONUNBUFFERED": "1",
-                "KUBECONFIG": str(kubeconfig),
             },
             cwd=REPOSITORY,
         )
@@ -161,7 +162,8 @@ class Program:
 
     async def start(self, *more: str) -> None:
         """Starts it, with more arguments than the Deployment gives if need be; see `wait_ready`."""
-        await self._cluster.run(dataclasses.replace(self._command, argv=[*self._command.argv, *more]))
+        environment = {**self._command.env, "KUBECONFIG": str(self.kubeconfig)}
+        await self._cluster.run(dataclasses.replace(self._command, argv=[*self._command.argv, *more], env=environment))
 
     async def stop(self) -> None:
         """SIGTERM, as the kubelet stops a container; returns when it is gone."""
