@@ -412,12 +412,12 @@ def _in_order(fits: Ints, key: Ints) -> Ints:
 
 def _filled(slots: Ints, fits: Ints, pods: int) -> tuple[Ints, Ints]:
     """So many pods, for which there is room, in one slot after the other."""
-    up_to = np.cumsum(fits[slots])
-    last = int(np.searchsorted(up_to, pods))
-    slots = slots[: last + 1]
     counts = fits[slots]
+    up_to = counts.cumsum()
+    last = int(up_to.searchsorted(pods))
+    counts = counts[: last + 1]
     counts[-1] -= int(up_to[last]) - pods
-    return slots, counts
+    return slots[: last + 1], counts
 
 
 def by_shape(batches: Iterable[Batch]) -> dict[Shape, int]:

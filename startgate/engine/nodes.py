@@ -130,6 +130,8 @@ class Nodes:
     def lent(self, priority: int) -> Ints | None:
         """What of `used` pods of this priority needn't respect, resources x slots: what is nominated for lower ones
         (kube-scheduler's RunFilterPluginsWithNominatedPods). None: nothing."""
+        if not self._nominated:
+            return None
         lower = [held for other, held in self._nominated.items() if other < priority]
         if not lower:
             return None

@@ -85,6 +85,8 @@ class Turns:
             branch.gangs.reverse()
         self._line: list[_Branch] | None = self._in_line(ranks)
         """For each gang, the next one last, the branch that it is the next of."""
+        self._given: _Branch | None = None
+        """Whose gang was given last, as long as it has its old place in its parent's heap: at the top."""
 
     def _grow(self, seat: Seat) -> _Branch:
         """The branch of this seat, with all that leads to it."""
@@ -114,21 +116,25 @@ class Turns:
         """The gang whose turn it is; None when each has had its turn."""
         if self._line is not None:
             return self._line.pop().gangs.pop() if self._line else None
+        self._follow()
         branch = self._root
         while not branch.gangs:
             if branch.first() is None:
                 return None
             branch = branch.heap[0][-1]
-        gang = branch.gangs.pop()
-        above = branch.above
-        while above is not None:
+        self._given = branch
+        return branch.gangs.pop()
+
+    def _follow(self) -> None:
+        """Puts the branches that gave the last gang in their places by what they would give next."""
+        branch, self._given = self._given, None
+        while branch is not None and branch.above is not None:
             branch.entry = self._entry(branch)
             if branch.entry is None:
-                heappop(above.heap)
+                heappop(branch.above.heap)
             else:
-                heapreplace(above.heap, branch.entry)
-            branch, above = above, above.above
-        return gang
+                heapreplace(branch.above.heap, branch.entry)
+            branch = branch.above
 
     def moved(self, queue: str) -> None:
         """Says that the share of this queue, and of those above it, has changed."""
@@ -142,9 +148,14 @@ class Turns:
             self._heap_up()
             return
         for branch in way:
+            branch.share = branch.seat.share()
+        if self._given is not None and way and way[0] is self._given:
+            self._follow()
+            return
+        self._follow()
+        for branch in way:
             if branch.entry is None or branch.above is None:
                 continue
-            branch.share = branch.seat.share()
             entry = self._entry(branch)
             if entry is not None and entry[:5] != branch.entry[:5]:
                 branch.entry = entry

@@ -5,6 +5,7 @@ What always holds: what is said is enough if nothing else comes in between; it n
 what is held for others stays held.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
@@ -46,8 +47,12 @@ class Outlook:
         """`view` is used up: how it will be when what leaves is gone. `holds`: what is held for gangs."""
         self._view = view
         self._holds = holds
-        self._holders = sorted((each for each in holders if each.pods), key=lambda each: (each.ends, each.gang))
-        self._smallest_first = sorted(self._holders, key=lambda each: (each.charge.get(PODS, 0), each.since, each.gang))
+        some = [each for each in holders if each.pods]
+        self._soonest_first = sorted(
+            (each for each in some if each.ends < NEVER), key=lambda each: (each.ends, each.gang)
+        )
+        self._smallest_first = sorted(some, key=lambda each: (each.charge.get(PODS, 0), each.since, each.gang))
+        self._largest_first = sorted(self._smallest_first, key=lambda each: -each.charge.get(PODS, 0))
 
     def until(self, gang: str, queue: str, batches: Sequence[Batch], *, leaving: bool) -> str:
         """When these pods of this gang could start, in words that go on from "it starts when …"; "" where nobody can
@@ -69,15 +74,14 @@ class Outlook:
         return f"{ends}, or {nodes}" if ends else (f"enough pods end or {nodes}" if more else "")
 
     def _who_ends(self, trial: "_Trial") -> str:
-        ending = trial.enough(trial.near(each for each in self._holders if each.ends < NEVER))
+        ending = trial.enough(trial.near(self._soonest_first))
         if ending:
             others = f" and {len(ending) - 1} more" if len(ending) > 1 else ""
             return f"{ending[-1].gang}{others} {'have' if others else 'has'} ended, by {rfc3339(ending[-1].ends)}"
         for each in islice(trial.near(filter(trial.may_do_without, self._smallest_first)), ALONE):
             if trial.enough([each]):
                 return f"{_named([each])} ends"
-        largest_first = sorted(self._smallest_first, key=lambda each: -each.charge.get(PODS, 0))
-        some = trial.needed(trial.enough(trial.near(largest_first)))
+        some = trial.needed(trial.enough(trial.near(self._largest_first)))
         return f"{_named(some)} end{'s' if len(some) == 1 else ''}" if some else ""
 
 
@@ -90,6 +94,7 @@ class _Trial:
         self._batches = batches
         self._asks = amounts_of(batches)
         self._within = within_of(batches)
+        self._freeing: dict[tuple[Shape, int], int] = {}
         counts = by_shape(batches)
         self._alone: tuple[Shape, int] | None = next(iter(counts.items())) if len(counts) == 1 else None
         """The shape and how many, where they are of one kind."""
@@ -158,13 +163,20 @@ class _Trial:
             return True
         shape, count = self._alone
         # One more pod on each of its nodes, and as many as what it frees there has room for, at most.
-        asks = [(resource, amount) for resource, amount in shape.request if amount > 0]
         more = 0
         for placement in holder.pods:
-            held = placement.shape.amounts
-            for _, pods in placement.nodes:
-                more += 1 + max((pods * held.get(each, 0) // amount for each, amount in asks), default=0)
+            for pods, nodes in Counter([pods for _, pods in placement.nodes]).items():
+                more += nodes * (1 + self._freed(placement.shape, pods, shape))
         return self._view.room.fits(shape) + more >= count
+
+    def _freed(self, held: Shape, pods: int, shape: Shape) -> int:
+        """For how many pods of the one shape so many of the other have what they ask for, at most."""
+        found = self._freeing.get((held, pods))
+        if found is None:
+            asks, there = shape.amounts, held.amounts
+            found = max((pods * there.get(each, 0) // amount for each, amount in asks.items() if amount > 0), default=0)
+            self._freeing[held, pods] = found
+        return found
 
     def more_nodes(self) -> str:
         """Which nodes would do, where nodes are all that is missing and decide for themselves."""

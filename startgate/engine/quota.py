@@ -60,13 +60,17 @@ class Books:
         """
         blocked: dict[str, tuple[Level, int]] = {}
         for resource, asked in asks.items():
-            for level, most in self._bounds(queue, resource, idle=idle):
-                if asked > most and asked > 0 and not (idle and level.parent is None):
+            bounds = self._bounds(queue, resource, idle=idle)
+            if asked <= 0 or not bounds or asked <= bounds[-1][1]:
+                continue
+            for level, most in bounds:
+                if asked > most and not (idle and level.parent is None):
                     blocked[resource] = level, most
                     break
         if not blocked:
             return None
-        lowest = next(each for each in self.level(queue).path() if any(each is level for level, _ in blocked.values()))
+        levels = {level for level, _ in blocked.values()}
+        lowest = next(each for each in self.level(queue).path() if each in levels)
         return Refusal(lowest, {each: most for each, (level, most) in blocked.items() if level is lowest})
 
     def times(self, queue: str, each: Amounts, most: int) -> int:
@@ -89,14 +93,16 @@ class Books:
         self._now.clear()
         for resource, count in amounts.items():
             level.own[resource] = level.own.get(resource, 0) + count
-            rise = count
-            for each in level.path():
-                before = each.inner.get(resource, 0)
-                each.inner[resource] = before + rise
-                floor = each.floor.get(resource, 0)
-                rise = max(floor, before + rise) - max(floor, before)
-                if not rise:
+            rise, each = count, level
+            while rise:
+                inner, floor = each.inner, each.floor.get(resource, 0)
+                before = inner.get(resource, 0)
+                after = inner[resource] = before + rise
+                if each.parent is None:
                     break
+                if before < floor or after < floor:
+                    rise = max(floor, after) - max(floor, before)
+                each = each.parent
 
     def headroom(self, queue: str, *, idle: bool = False) -> dict[str, int]:
         """What one more gang could ask for and be within quota, in each resource with a ceiling on the way up.
@@ -170,13 +176,17 @@ def _bounds(level: Level, resource: str, *, idle: bool) -> _Bounds:
     """
     covered, most = 0, None
     found = []
-    for each in level.path():
+    each: Level | None = level
+    while each is not None:
         inner = (each.idle if idle else each.inner).get(resource, 0)
-        slack = max(each.floor.get(resource, 0) - inner, 0)
+        slack = each.floor.get(resource, 0) - inner
+        slack = max(slack, 0)
         ceiling = each.limit(resource)
         if ceiling is not None:
-            here = covered + max(slack, ceiling - inner)
-            most = here if most is None else min(most, here)
+            here = covered + (slack if slack > ceiling - inner else ceiling - inner)
+            if most is None or here < most:
+                most = here
             found.append((each, most))
         covered += slack
+        each = each.parent
     return tuple(found)

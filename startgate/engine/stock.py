@@ -106,7 +106,7 @@ class Stock:
 
     def count(self, amounts: Ints, mask: Bools) -> Ints:
         """How many pods fit into these amounts (of the resources asked for, x nodes)."""
-        fits: Ints = (amounts // self.asked).min(axis=0, initial=MOST)
+        fits: Ints = np.minimum.reduce(amounts // self.asked, axis=0, initial=MOST)
         return np.maximum(fits, 0) * mask
 
     def learn(self, slots: Ints) -> None:
@@ -133,10 +133,12 @@ class Stock:
         if lent is not None:
             here = np.minimum(here + lent[self.rows, slots], self._nodes.offers[self.rows, slots])
         fits = self.count(here, self.mask[slots])
-        self.total += int(fits.sum()) - int(self.fits[slots].sum())
+        self.total += int(np.add.reduce(fits - self.fits[slots]))
         self.fits[slots] = fits
-        share = (here * self._weights[:, slots]).sum(axis=0).astype(np.int64)
-        self.key[slots] = np.where(fits > 0, self._order[slots] + (fits << 36) + (share << 20), NOWHERE)
+        share = np.add.reduce(here * self._weights[:, slots], axis=0).astype(np.int64)
+        key = self._order[slots] + (fits << 36) + (share << 20)
+        key[fits == 0] = NOWHERE
+        self.key[slots] = key
 
 
 class Stocks:

@@ -149,7 +149,7 @@ class Vacancy:
             stock = self._stocks[kind] = base.copy()
             stock.seen = 0
         if stock.seen < self._version:
-            stock.refresh(self._free, np.flatnonzero(self._stamps > stock.seen))
+            stock.refresh(self._free, (self._stamps > stock.seen).nonzero()[0])
             stock.seen = self._version
         return stock
 
