@@ -144,7 +144,8 @@ def _gangs(
     sizes: Sequence[int] = ASKED,
     since: float = NOW - 60,
 ) -> list[Waiting]:
-    """So many that wait, of at most fifty shapes, each a moment younger than the one before."""
+    """So many that wait, of at most fifty shapes but for the names of their Jobs, each a moment younger than the one
+    before."""
     shapes = [_shape(milli + i, 1024) for i in range(SHAPES)]
     return [
         Waiting(
@@ -153,10 +154,14 @@ def _gangs(
             namespace="ns",
             priority=0,
             since=since + i / 1000,
-            minimum=(Batch(shapes[i * 7 % SHAPES], sizes[i % len(sizes)]),),
+            minimum=(Batch(_of_job(f"wait{i:05}", shapes[i * 7 % SHAPES]), sizes[i % len(sizes)]),),
         )
         for i in range(count)
     ]
+
+
+def _of_job(name: str, shape: Shape) -> Shape:
+    return replace(shape, namespace="ns", labels=(("batch.kubernetes.io/job-name", name),))
 
 
 # The variants. Each makes a world for so many waiting gangs, and knows what has to come of it.

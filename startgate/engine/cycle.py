@@ -78,7 +78,7 @@ class _Decision:
         """By queue: the gang of it or of those below it that stays and would be next."""
         self.refused: set[object] = set()
         """Trials that had no room, by whether what is held for the protected gang was lifted."""
-        self.trials: dict[object, Trial] = {}
+        self.trials: dict[tuple[str, tuple[Batch, ...]], Trial] = {}
         self.barren: set[object] = set()
         """Claimants for whom it is no use that others give way."""
 
@@ -215,11 +215,10 @@ class _Decision:
 
     def _trial(self, gang: Waiting) -> Trial:
         """One object for all that are alike."""
-        known = gang.queue, gang.minimum
+        known = gang.queue, self.ground.now.room.kinds(gang.minimum)
         trial = self.trials.get(known)
         if trial is None:
-            trial = Trial(gang.queue, self.ground.now.room.kinds(gang.minimum))
-            trial = self.trials[known] = self.trials.setdefault(trial, trial)
+            trial = self.trials[known] = Trial(*known)
         return trial
 
     def _admit(self, gang: Waiting, minimum: tuple[Batch, ...], asks: Amounts) -> bool:

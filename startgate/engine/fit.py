@@ -74,7 +74,13 @@ class Room(Vacancy):
 
     def kinds(self, batches: Sequence[Batch]) -> tuple[Batch, ...]:
         """The batches that aren't empty, by what their pods are here."""
-        return tuple([Batch(self.kind(batch.shape), batch.count, batch.within) for batch in batches if batch.count > 0])
+        return tuple(
+            [
+                Batch(self.kind(batch.shape), batch.count, batch.within) if self.concern(batch.shape) else batch.plain
+                for batch in batches
+                if batch.count > 0
+            ]
+        )
 
     def fits(self, shape: Shape, up_to: int = ENOUGH, within: Within | None = None) -> int:
         """How many pods of this shape can be placed now; where other pods have a say, what is beyond `up_to` isn't

@@ -271,23 +271,21 @@ def _asked(world: World, books: Books) -> dict[str, dict[str, int]]:
 
     What they replace doesn't count, since it leaves; so a restart would cost the queue what it deserves.
     """
-    alike: Counter[tuple[str, tuple[Batch, ...], tuple[Batch, ...]]] = Counter()
-    named = Counter((gang.queue, gang.minimum, gang.extra) for gang in world.waiting if gang.obstacle is None)
-    for (queue, minimum, extra), times in named.items():
-        alike[queue, _plain(minimum), _plain(extra)] += times
-    open_ = {queue: queue in world.queues and not books.stopped_by(queue) for queue, _, _ in alike}
+    alike = Counter(
+        [
+            (gang.queue, tuple([batch.plain for batch in (*gang.minimum, *gang.extra)]))
+            for gang in world.waiting
+            if gang.obstacle is None
+        ]
+    )
+    open_ = {queue: queue in world.queues and not books.stopped_by(queue) for queue, _ in alike}
     sums: dict[str, dict[str, int]] = {}
     for claim in world.claims:
         if claim.kind is ClaimKind.REPLACE:
             sums[claim.queue] = add(sums.get(claim.queue, {}), amounts_of(claim.batches))
-    for (queue, minimum, extra), times in alike.items():
+    for (queue, batches), times in alike.items():
         if open_[queue]:
             into = sums.setdefault(queue, {})
-            for resource, count in amounts_of((*minimum, *extra)).items():
+            for resource, count in amounts_of(batches).items():
                 into[resource] = into.get(resource, 0) + count * times
     return sums
-
-
-def _plain(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
-    """What they ask for doesn't depend on more: so those of many Jobs are alike."""
-    return tuple([Batch(batch.shape.plain, batch.count) for batch in batches])

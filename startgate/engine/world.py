@@ -7,6 +7,7 @@ matter.
 
 from collections.abc import Mapping
 from enum import Enum, StrEnum
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -34,12 +35,17 @@ class Within(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """The value that should come first, since others of the gang are there."""
 
 
-class Batch(msgspec.Struct, frozen=True, cache_hash=True):
+class Batch(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
     """So many pods of one shape, in the order in which they would be released (lowest completion index first)."""
 
     shape: Shape
     count: int
     within: Within | None = None
+
+    @cached_property
+    def plain(self) -> "Batch":
+        """The same as far as the nodes alone decide: so those of many Jobs are alike."""
+        return Batch(self.shape.plain, self.count, self.within)
 
 
 class Placement(msgspec.Struct, frozen=True):
