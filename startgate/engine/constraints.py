@@ -21,7 +21,7 @@ from startgate.engine import wording
 from startgate.engine.company import Pick, Scratch, Where
 from startgate.engine.filling import fill
 from startgate.engine.filters import Demand
-from startgate.engine.limits import Apart, Limit, Skew, single
+from startgate.engine.limits import ALL, Apart, Limit, Skew, single
 from startgate.engine.nodes import Bools, Ints, Nodes
 from startgate.engine.topology import NONE, Domains
 from startgate.model.shape import PodTerm, Shape, Spread
@@ -82,6 +82,24 @@ def most(shape: Shape, up_to: int, *, caps: Ints, nodes: Nodes, scratch: Scratch
     return min(best, up_to)
 
 
+def at_most(shape: Shape, up_to: int, *, caps: Ints, nodes: Nodes, scratch: Scratch) -> int:
+    """No fewer than can be placed by whatever method, each limit looked at for itself; what is beyond `up_to` isn't
+    looked for."""
+    parts = _Ground(shape, caps, nodes, scratch).parts(ALL, nodes.ranks())
+    found = max((min([part.room, *(limit.most(part.caps) for limit in part.limits)]) for part in parts), default=0)
+    if len(parts) == TRIES:
+        found = max(found, parts[-1].room)  # those that aren't among the parts have no more than that
+    return min(found, up_to)
+
+
+def floored(shape: Shape, *, nodes: Nodes, scratch: Scratch) -> frozenset[Spread]:
+    """Of the spreads that such pods have a part in, those that want more domains than there are (minDomains)."""
+    if not any(each.min_domains > 1 for each in shape.spread):
+        return frozenset()
+    ground = _Ground(shape, np.ones(nodes.offers.shape[1], dtype=np.int64), nodes, scratch)
+    return frozenset(ground.floored)
+
+
 def obstacles(shape: Shape, *, nodes: Nodes, scratch: Scratch) -> list[tuple[str, Bools]]:
     """What other pods rule out for one more such pod, in the order in which it is looked at: in words that go on from
     "3 nodes …", and by slot. A node is ruled out by the first that has it; by none, if the pod may go there."""
@@ -132,6 +150,8 @@ class _Ground:
         self.caps = np.maximum(caps, 0)
         self.notes = notes
         self.limits: list[Limit] = []
+        self.floored: list[Spread] = []
+        """Spreads among the limits that want more domains than there are."""
         self.groups: Ints | None = None
         """By slot: pods are to be in one and the same of these (affinity to itself); -1: none of them."""
         for key, where in scratch.against(shape).items():
@@ -237,6 +257,7 @@ class _Ground:
             self._note(wording.spread, each, np.append(full, False)[domains.of])
             if own:
                 self.limits.append(limit)
+                self.floored += [each] if limit.floored else []
             else:
                 self._close(domains, full)
 

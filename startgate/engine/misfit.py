@@ -16,28 +16,21 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from startgate.engine.company import Pick
 from startgate.engine.filters import demand
 from startgate.engine.fit import Room
 from startgate.engine.hurdles import NONE as PASSES
 from startgate.engine.hurdles import Hurdle
 from startgate.engine.nodes import Bools, Ints
-from startgate.model import names
+from startgate.engine.wording import lacks_volumes
 from startgate.model.quantity import LARGEST
 from startgate.model.resources import FIRST, PODS, show
-from startgate.model.shape import PodTerm, Shape, Spread
-
-FAINT: Final = 2**40
-"""A maxSkew that is never reached: what is left of a constraint then is that the node has its label."""
+from startgate.model.shape import Shape
 
 ASKED: Final = 256
 """So many nodes are asked one by one which of the pod's volumes they can't have; the others have words in common."""
 
 BITS: Final = 10
 """So many resources that a node may lack are told apart."""
-
-JOB: Final = (*names.JOB_NAME, *names.JOB_UID)
-"""Labels that the pods of one Job alone have."""
 
 LENGTH: Final = 230
 """Characters that the groups take in a sentence, at most; those left out are counted."""
@@ -70,6 +63,17 @@ class Sorted(Struct, frozen=True, dict=True):
         parts = _shown(closed, LENGTH - len("".join(text for _, text in taking[:1])), "for other causes")
         parts += _shown(taking, LENGTH - len(", ".join(parts)), "with room for some")
         return f"of {nodes} node{'s' if nodes > 1 else ''}: {', '.join(parts)}"
+
+    @property
+    def lacks_volumes(self) -> bool:
+        """Whether there are nodes that have no volume for the pods, or too few."""
+        there = self.of[self.of >= 0]
+        return any(lacks_volumes(self.words[number]) for number in np.unique(there).tolist())
+
+    def seen_from(self, key: str, value: str) -> "Sorted":
+        """The same for pods that have been given this label to go to, and don't ask for it themselves."""
+        asked, outside = f"without label {key}={value}", f"outside {key}={value}"
+        return replace(self, words=[outside if each == asked else each for each in self.words])
 
     def _ordered(self, mask: Bools) -> list[tuple[int, str]]:
         there = (self.of >= 0) & mask
@@ -217,63 +221,6 @@ def _by_volumes(room: Room, shape: Shape, sorting: _Sorting) -> None:
             sorting.of[slot] = sorting.number(text)
     if len(slots) > ASKED or room.around.volumes(shape).most == 0:
         sorting.put("that can't have its volumes", sorting.open)
-
-
-def lasting(room: Room, shape: Shape, *, alone: bool) -> Shape:
-    """The shape with only those demands that hold whatever pods come and go.
-
-    Affinity and spread can be eased by other pods that the selector picks. None will come where it asks for the label
-    of the pods' own Job; and none is there, if the gang is of one kind (`alone`) and has nobody on a node yet.
-    """
-
-    def own(term: PodTerm) -> bool:
-        selector = term.selector
-        if not alone or selector is None or not selector.matches(shape.label_map):
-            return False
-        if term.namespaces != (shape.namespace,) or term.namespace_selector is not None:
-            return False
-        if not any(selector.match_labels.get(key) == shape.label_map.get(key, "") for key in JOB):
-            return False
-        return not room.around.is_there(Pick((replace(term, topology_key=""),)))
-
-    together = tuple(term for term in shape.together if own(term))
-    if len(together) < len(shape.together):
-        together = ()  # one and the same pod has to meet all terms
-    spread = tuple(each for each in shape.spread if own(PodTerm("", each.selector, (shape.namespace,))))
-    keys = dict.fromkeys(
-        [term.topology_key for term in shape.together if term not in together]
-        + [each.topology_key for each in shape.spread if each not in spread]
-    )
-    labelled = tuple(Spread(key, FAINT, None, honors_affinity=False) for key in keys)
-    lasts = replace(shape, together=together, spread=(*spread, *labelled))
-    volumes = room.emptied().around.volumes(shape)
-    if volumes.domains is not None or not volumes.independent:
-        lasts = replace(lasts, claims=(), ephemeral=())  # where the claims will get their volumes remains to be seen
-    return lasts
-
-
-def awaits(room: Room, shape: Shape) -> bool:
-    """Whether it has an affinity to other pods, of which there are none anywhere."""
-    terms = tuple(replace(term, topology_key="") for term in shape.together)
-    namespaces = room.cluster.company.namespaces
-    if not terms or all(term.picks(shape.namespace, shape.label_map, namespaces) for term in terms):
-        return False
-    return not room.around.is_there(Pick(terms))
-
-
-def fits_at_most(room: Room, shape: Shape, count: int, *, alone: bool) -> tuple[int, Shape]:
-    """How many of so many pods could be placed if no pod were on any node, and by which of their demands that is so;
-    never fewer than once others have come and gone."""
-    empty = room.fits_empty(shape)
-    if not shape.constrained or empty == 0:
-        return min(empty, count), shape.plain
-    known = ("at most", shape, count, alone)
-    if known not in room.memo:
-        lasts = lasting(room, shape, alone=alone)
-        fits = room.emptied().fits(lasts, count)
-        room.memo[known] = (min(count, fits if fits >= count else max(fits, room.fits(shape, count))), lasts)
-    found: tuple[int, Shape] = room.memo[known]
-    return found
 
 
 def _part(asks: Mapping[str, int], which: Iterable[str]) -> dict[str, int]:

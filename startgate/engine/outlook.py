@@ -109,7 +109,11 @@ class _Trial:
         shape, count = self._alone
         if self._view.books.refusal(self._queue, self._asks) is not None:
             return False
-        return self._view.room.fits(shape, count, self._within) >= count
+        room = self._view.room
+        if room.fits(shape, count, self._within) < count:
+            return False
+        # Where other pods have a say, who decides is asked: that they fit needn't mean that they can be let go.
+        return not room.concern(shape) or self._view.fits(self._queue, self._batches, self._asks)
 
     def near(self, holders: Iterable[Holder]) -> Iterator[Holder]:
         """The first few with pods on nodes where some of these could go."""

@@ -12,13 +12,13 @@ import numpy as np
 from startgate.engine import wording
 from startgate.engine.cluster import Cluster
 from startgate.engine.company import Pick, Scratch
-from startgate.engine.constraints import Arrangement, arrange, most, obstacles
+from startgate.engine.constraints import Arrangement, arrange, at_most, floored, most, obstacles
 from startgate.engine.counts import Counts
 from startgate.engine.nodes import Bools, Ints
 from startgate.engine.ports import Ports, clash
 from startgate.engine.topology import NONE
 from startgate.engine.volumes import FREE, Allowed, Volumes
-from startgate.model.shape import PodTerm, Shape, alike
+from startgate.model.shape import PodTerm, Shape, Spread, alike
 
 
 class Surroundings:
@@ -82,7 +82,7 @@ class Surroundings:
             return True
         if self._bearers and self._moved().concerns(shape):
             return True
-        return bool(self._kept) and any(any(self._at_stake(shape, other)) for other in self._kept)
+        return bool(self._kept) and any(other.constrained and any(self._at_stake(shape, other)) for other in self._kept)
 
     def kind(self, shape: Shape) -> Shape:
         """What all that have the same answers here have in common. Labels by which nobody here knows such pods, as the
@@ -111,6 +111,16 @@ class Surroundings:
         if allowed is not FREE:
             return self.arrange(shape, up_to, fits, self._cluster.ranks()).total
         return most(shape, up_to, caps=self.caps(shape, fits), nodes=self._cluster, scratch=scratch)
+
+    def at_most(self, shape: Shape, up_to: int, fits: Ints) -> int:
+        """No fewer than can be placed by whatever method; the rest as for `most`."""
+        scratch, allowed = self._moved(), self._volumes.allows(shape)
+        caps = _allowed(allowed, self.caps(shape, fits))
+        return at_most(shape, min(up_to, allowed.most), caps=caps, nodes=self._cluster, scratch=scratch)
+
+    def floored(self, shape: Shape) -> frozenset[Spread]:
+        """Of its spreads those that count such pods and want more domains than there are."""
+        return floored(shape, nodes=self._cluster, scratch=self._moved())
 
     def arrange(self, shape: Shape, count: int, fits: Ints, keys: Ints) -> Arrangement:
         """Places for so many of these pods, or for as many as there are; `keys`: by slot, which come first."""
@@ -281,10 +291,15 @@ def _marked(slots: int, which: Iterable[int]) -> Bools:
     return marks
 
 
-def _parts(allowed: Allowed, caps: Ints) -> Iterator[Ints]:
-    """What the nodes take by their volumes too; of domains that can't be mixed, one at a time, largest first."""
+def _allowed(allowed: Allowed, caps: Ints) -> Ints:
+    """What the nodes take by their volumes too."""
     caps = caps if allowed.mask is None else caps * allowed.mask
-    caps = caps if allowed.caps is None else np.minimum(caps, allowed.caps)
+    return caps if allowed.caps is None else np.minimum(caps, allowed.caps)
+
+
+def _parts(allowed: Allowed, caps: Ints) -> Iterator[Ints]:
+    """The same by volumes; of domains that can't be mixed, one at a time, largest first."""
+    caps = _allowed(allowed, caps)
     if allowed.domains is None or allowed.most < 2:
         yield caps
         return

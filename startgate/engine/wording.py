@@ -1,4 +1,4 @@
-"""What other pods have against a node, in words that go on from "3 nodes …".
+"""What other pods and volumes have against a node, in words that go on from "3 nodes …"; and how pods are counted.
 
 What always holds: the words are short enough for several of them to stand in one sentence, and name what somebody can
 look for: a topology key's last part, a selector, the Job that pods are of.
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from startgate.model import names
+from startgate.model.resources import PODS, show
 from startgate.model.selectors import LabelSelector
 from startgate.model.shape import OWN, HostPort, PodTerm, Shape, Spread
 
@@ -21,6 +22,11 @@ APP: Final = ("app.kubernetes.io/name", "app")
 """Labels by which people call pods that are of no Job."""
 
 HOST: Final = "kubernetes.io/hostname"
+
+VOWELS: Final = frozenset("aeiou")
+
+NO_VOLUME: Final = "without a volume for"
+TOO_FEW_VOLUMES: Final = "with too few volumes for"
 
 
 def kept_away(key: str, keepers: Iterable[Shape], shape: Shape) -> str:
@@ -39,7 +45,7 @@ def together(terms: Sequence[PodTerm]) -> str:
     if len(terms) > 1:
         return "without pods that meet all terms (its affinity)"
     (term,) = terms
-    where = "" if term.topology_key == HOST else f"in a {last(term.topology_key)} "
+    where = "" if term.topology_key == HOST else f"{_in(term.topology_key)} "
     return f"{where}without pods {written(term.selector)} (its affinity)"
 
 
@@ -50,7 +56,7 @@ def unlabelled(keys: Sequence[str]) -> str:
 
 def spread(each: Spread) -> str:
     """That its domain has come too far above the emptiest one."""
-    where = "" if each.topology_key == HOST else f"in a {last(each.topology_key)} "
+    where = "" if each.topology_key == HOST else f"{_in(each.topology_key)} "
     return f"{where}full by topology spread (maxSkew {each.max_skew})"
 
 
@@ -58,6 +64,32 @@ def port(each: HostPort) -> str:
     """That somebody has the port."""
     protocol = "" if each.protocol == "TCP" else f"/{each.protocol}"
     return f"with host port {each.port}{protocol} taken"
+
+
+def pods_of(count: int, whole: int) -> str:
+    """So many pods of a gang that has so many of all kinds; 0: as if it had no others."""
+    plain = f"{count} pod{'' if count == 1 else 's'}"
+    return plain if whole in (0, count) else f"its {plain} of one kind ({whole} in all)"
+
+
+def each_of(shape: Shape) -> str:
+    """What one pod asks for; that it is one pod needs no words."""
+    return show({resource: amount for resource, amount in shape.request if resource != PODS})
+
+
+def no_volume(claim: str) -> str:
+    """That a claim which waits for its first pod would find none there."""
+    return f"{NO_VOLUME} {claim}"
+
+
+def too_few_volumes() -> str:
+    """That each of the pod's claims would find one there, and not all of them together."""
+    return f"{TOO_FEW_VOLUMES} all that the pod asks for"
+
+
+def lacks_volumes(words: str) -> bool:
+    """Whether it is one of the two."""
+    return words.startswith((NO_VOLUME, TOO_FEW_VOLUMES))
 
 
 def written(selector: LabelSelector | None) -> str:
@@ -87,7 +119,12 @@ def last(key: str) -> str:
 
 
 def _where(key: str) -> str:
-    return "with" if key == HOST else f"in a {last(key)} with"
+    return "with" if key == HOST else f"{_in(key)} with"
+
+
+def _in(key: str) -> str:
+    """As "in a zone", "in an os"."""
+    return f"in {'an' if last(key)[:1].lower() in VOWELS else 'a'} {last(key)}"
 
 
 def _whose(pods: Shape, shape: Shape) -> str:

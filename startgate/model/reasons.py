@@ -41,6 +41,7 @@ class Code(StrEnum):
     NEVER_FITS = "NeverFits"
     NO_DOMAIN = "NoDomain"
     NEVER_IN_DOMAIN = "NeverInDomain"
+    NOT_SURE = "NotSure"
     VOLUMES = "Volumes"
     CANNOT_CHECK = "CannotCheck"
     # On its way.
@@ -101,10 +102,12 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         Code.NO_NODE_MATCHES: "no node can take its pods ({each} each), however empty; {nodes}; {remedy}",
         Code.NEVER_FITS: "can never fit: with every node empty, {fit} of {pods} would fit ({each} each); {nodes}; "
         "{remedy}",
-        Code.NO_DOMAIN: "has quota and waits for nodes together: {where} {fit} of {pods} fit now ({each} each); "
-        "it starts when {until}",
+        Code.NO_DOMAIN: "has quota and waits for nodes together: {where} {fit} of {pods} fit now ({each} each)"
+        "{nodes}; it starts when {until}",
         Code.NEVER_IN_DOMAIN: "can never fit: its pods have to be on nodes with one value of the label {key} "
-        "(startgate.dev/topology), and with every node empty {most}; ask for less, name another label, or add nodes",
+        "(startgate.dev/topology), and with every node empty {most}; {remedy}",
+        Code.NOT_SURE: "has quota and waits until it is sure that all of its pods get a node: {where}places are found "
+        "for {fit} of {pods} ({each} each){why}; it starts when {until}",
         Code.VOLUMES: "waits for the volumes of {pods}: {why}",
         Code.CANNOT_CHECK: "asks for {what}, which Startgate does not check yet: it waits, rather than be let through "
         "unchecked; make the Job anew without the label startgate.dev/queue to run it without a gang",

@@ -269,7 +269,7 @@ def test_a_follower_without_room_there_says_where_it_has_to_go() -> None:
     held.add_pod("u", "a-0", ONE)
     stay = stay_of(decide(world(held, QUEUES, claims=[claim]), 0.0), "g")
     assert stay.reason.code is Code.NO_DOMAIN
-    assert "in example.com/rack=a, where the others of its gang are, 0 of 1 pod fit now" in stay.reason.message
+    assert "in example.com/rack=a, which was chosen for its gang, 0 of 1 pod fit now" in stay.reason.message
 
 
 def test_a_gathered_gang_may_go_to_another_domain_than_was_chosen() -> None:
@@ -288,7 +288,8 @@ def test_the_reason_names_the_best_domain() -> None:
     assert stay.reason.code is Code.NO_DOMAIN
     assert stay.reason.message == (
         "has quota and waits for nodes together: no example.com/rack has room for all; in example.com/rack=r7, the "
-        "best of 2, 6 of 8 pods fit now (1 cpu each); it starts when enough pods end in one place or nodes are added "
+        "best of 2, 6 of 8 pods fit now (1 cpu each); of 5 nodes: 3 outside example.com/rack=r7, 1 short of free cpu, "
+        "1 with room for 6 and then short of free cpu; it starts when enough pods end in one place or nodes are added "
         "to it"
     )
     assert stay.shortage == {"cpu": 2000, "pods": 2}
