@@ -70,7 +70,8 @@ class Cache:
         """Pods that are not ours, have no node and stand at no gate: kube-scheduler may place them any moment."""
         self.unlabelled = Unlabelled()
         self.ownerless: dict[str, Gang] = {}
-        """By uid: Gangs whose owner was taken off (`kubectl delete --cascade=orphan`): nobody will collect them."""
+        """By uid: Gangs whose owner was taken off (`kubectl delete --cascade=orphan`), or is no gang any more: nobody
+        will collect them."""
         self._reserved: dict[str, str] = {}
         """By pod uid: the node on which room is being reserved, for pods that stand at our gate still."""
         self._dirty: set[str] = set()

@@ -20,6 +20,7 @@ from startgate.engine.lifecycle import Do, Standing, backing_off, standing
 from startgate.engine.observe import Facts, amounts_of, batches, charged, observe_job, observe_owner, opted_in
 from startgate.engine.roster import Member
 from startgate.engine.world import PATIENCE, Claim, Evict, Holder, Waiting, World
+from startgate.model import names
 from startgate.model.gang import Admission, Gang, Phase
 from startgate.model.objects import rfc3339
 from startgate.model.quantity import QuantityError
@@ -81,6 +82,7 @@ class Gangs:
             self._drop(uid)
             if group:
                 self._charge_leftover(group)
+                self._disown(group)
             return None
         state = self.states.get(uid)
         gang = self._cache.gangs.store.get(facts.name, facts.namespace)
@@ -232,6 +234,14 @@ class Gangs:
             if holder:
                 self._holders[group.uid] = holder
 
+    def _disown(self, group: Group) -> None:
+        """The Job lives on and isn't ours any more: its label was taken off. What its Gang says is of nothing."""
+        if group.job is None or opted_in(group.job):
+            return
+        gang = self._cache.gangs.store.get(names.gang_of_job(group.name), group.namespace)
+        if gang is not None and _owner_uid(gang) == group.uid:
+            self._cache.ownerless[gang.metadata.uid] = gang
+
     def _drop(self, uid: str) -> None:
         state = self.states.pop(uid, None)
         if state is None:
@@ -274,7 +284,7 @@ class Gangs:
         """Since when a gang that had its minimum hasn't; a restart reads it from the Gang's last transition."""
         if state.standing.phase not in (Phase.RUNNING, Phase.RELEASING):
             state.whole, state.lost_at = False, None
-        elif len(state.facts.bound) >= state.facts.minimum:
+        elif len(state.facts.bound) >= _whole(state):
             state.whole, state.lost_at = True, None
         elif state.lost_at is None and (state.whole or _was_running(state.record)):
             state.lost_at = now if state.whole else _left_running(state.record) or now
@@ -323,6 +333,13 @@ def _stand(
     hopeless: bool = False,
 ) -> Standing:
     return standing(facts, grant_of(admission), lost_at=lost_at, back_off=pause, now=now, hopeless=hopeless)
+
+
+def _whole(state: State) -> int:
+    """How many bound pods make it whole. Scaled up since, it may want more than it was admitted for: it lacks nothing
+    for that."""
+    least = state.facts.minimum
+    return least if state.admission is None else min(least, state.admission.slots)
 
 
 def _not_before(state: State) -> float:

@@ -124,7 +124,7 @@ def update(old: Job, new: Job, namespace: str, facts: Facts, *, phase: Phase | N
 
 def _parked_at_creation(job: Job, facts: Facts) -> str:
     """Why we suspend a new Job, or have done so when the API server asks again (reinvocation); "" if we don't."""
-    if job.foreign is not None:
+    if job.belongs_to:
         return ""
     if job.suspended:
         mark = job.annotations.get(names.PARKED, "")
@@ -325,10 +325,9 @@ def _changed(old: Mapping[str, str], new: Mapping[str, str], keys: tuple[str, ..
 
 
 def _deadline_warning(job: Job) -> tuple[str, ...]:
-    owner = job.foreign
-    if owner is None or job.spec.active_deadline_seconds is None or job.suspended:
+    owner = job.belongs_to
+    if not owner or job.spec.active_deadline_seconds is None or job.suspended:
         return ()
     return (
-        f"activeDeadlineSeconds runs while this Job waits: it belongs to {owner.kind} {owner.name}, so it is not "
-        "suspended meanwhile",
+        f"activeDeadlineSeconds runs while this Job waits: it belongs to {owner}, so it is not suspended meanwhile",
     )

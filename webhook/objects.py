@@ -68,6 +68,7 @@ class JobSpec(Struct, rename="camel"):
     parallelism: Int32 | None = None
     completions: Int32 | None = None
     active_deadline_seconds: int | None = None
+    managed_by: str | None = None
     template: Template = msgspec.field(default_factory=Template)
 
 
@@ -92,15 +93,17 @@ class Job(Struct):
         return bool(self.spec.suspend)
 
     @property
-    def foreign(self) -> Owner | None:
-        """The controller that it belongs to, if that is no CronJob: such a Job is never suspended by us."""
+    def belongs_to(self) -> str:
+        """Who else sees to it, "" if nobody does but Kubernetes: such a Job is never suspended by us."""
+        if self.spec.managed_by not in (None, "", names.JOB_CONTROLLER):
+            return f"controller {self.spec.managed_by}"
         owner = self.metadata.controller
-        return None if owner is None or owner.kind == "CronJob" else owner
+        return "" if owner is None or owner.kind == "CronJob" else f"{owner.kind} {owner.name}"
 
     @property
     def waits_parked(self) -> bool:
         """Whether it may not run its deadline down at the gate, and we may suspend it meanwhile."""
-        return self.spec.active_deadline_seconds is not None and self.foreign is None
+        return self.spec.active_deadline_seconds is not None and not self.belongs_to
 
     @property
     def most_pods(self) -> int:

@@ -277,7 +277,9 @@ def _running(facts: Facts, need: int) -> Reason:
 
 
 def _missing(facts: Facts) -> Reason:
-    why = "; it asks for none (parallelism 0, or all done)" if facts.wanted == 0 else ""
+    why = f"; they are {facts.made_by}'s to make (managedBy)" if facts.made_by else ""
+    if facts.wanted == 0:
+        why = "; it asks for none (parallelism 0, or all done)"
     return reason(Code.PODS_MISSING, have=facts.members, want=facts.minimum, why=why)
 
 

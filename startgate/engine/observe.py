@@ -53,6 +53,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether we may suspend the owner."""
     belongs_to: str = ""
     """The owner's own controller, as "JobSet x"; "" without one."""
+    made_by: str = ""
+    """Who makes its pods, if not Kubernetes' own controllers (managedBy)."""
     ready_template: bool = True
     """Whether the owner's pods are born with our label and so with our gate."""
     outcome: str = ""
@@ -135,6 +137,7 @@ def observe_job(job: Job, pods: Iterable[Pod], template: Shape, *, preempts: boo
     wanted = _wanted(job, members)
     meta = job.metadata
     controller = meta.controller
+    manager = _manager(job)
     suspended = bool(job.spec.suspend)
     parked_as = meta.annotations.get(names.PARKED, "")
     deadline = job.spec.active_deadline_seconds
@@ -155,8 +158,9 @@ def observe_job(job: Job, pods: Iterable[Pod], template: Shape, *, preempts: boo
         suspended_by=("us" if parked_as else "user") if suspended else "",
         parked_as=parked_as,
         parked_message=meta.annotations.get(names.PARKED_MESSAGE, ""),
-        parkable=controller is None or controller.kind == "CronJob",
-        belongs_to=f"{controller.kind} {controller.name}" if controller else "",
+        parkable=not manager and (controller is None or controller.kind == "CronJob"),
+        belongs_to=manager or (f"{controller.kind} {controller.name}" if controller else ""),
+        made_by=manager,
         ready_template=names.QUEUE in job.spec.template.metadata.labels,
         outcome=_outcome(job),
         hold=meta.annotations.get(names.HOLD) == "true",
@@ -200,11 +204,19 @@ def observe_owner(kind: str, name: str, uid: str, pods: Iterable[Pod]) -> Facts:
         wanted=max(wanted, least) if wanted else 0,
         minimum=least if wanted else 0,
         preempts=members.alive[0].preempts if members.alive else True,
+        outcome=_ended_as(first) if first.uid == uid else "",
         gated=members.gated,
         pending=members.pending,
         bound=members.bound,
         leaving=members.leaving,
     )
+
+
+def _ended_as(pod: Pod) -> str:
+    """The outcome of a pod that is a gang by itself; "" while it lives."""
+    if not pod.ended:
+        return ""
+    return COMPLETED if pod.phase == "Succeeded" else "it failed"
 
 
 def opted_in(job: Job) -> bool:
@@ -261,6 +273,12 @@ def _wanted(job: Job, members: _Members) -> int:
     seen = len({pod.index for pod in succeeded}) if indexed else len(succeeded)
     done = max(job.status.succeeded, seen) + _count_indexes(job.status.failed_indexes or "")
     return max(0, min(parallelism, job.spec.completions - done))
+
+
+def _manager(job: Job) -> str:
+    """The controller that sees to the Job in place of Kubernetes' own; "" for that."""
+    managed_by = job.spec.managed_by or names.JOB_CONTROLLER
+    return "" if managed_by == names.JOB_CONTROLLER else f"controller {managed_by}"
 
 
 def _sheds(job: Job, members: _Members) -> bool:

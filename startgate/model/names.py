@@ -38,6 +38,9 @@ KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 """Set by the Job controller on the pods of an Indexed Job."""
 
+JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
+"""In a Job's managedBy: Kubernetes' own controller, as without it."""
+
 JOB_NAME: Final = ("job-name", "batch.kubernetes.io/job-name")
 JOB_UID: Final = ("controller-uid", "batch.kubernetes.io/controller-uid")
 """Labels that the API server puts into the template of a new Job."""

@@ -299,6 +299,22 @@ def test_pods_of_another_owner_start_one_by_one_unless_the_label_says_more() -> 
     assert (three.wanted, three.minimum) == (3, 3)
 
 
+def test_a_pod_that_is_a_gang_by_itself_ends_as_one() -> None:
+    """One that another kind of owner controls doesn't end the gang: it may be made anew."""
+    for phase, outcome in (("Running", ""), ("Succeeded", "it completed"), ("Failed", "it failed")):
+        alone = pod(-1, name="a", gated=False, node="n1", phase=phase)
+        assert observe_owner("Pod", "a", alone.uid, [alone]).outcome == outcome
+        assert observe_owner("ReplicaSet", "web", "r", [alone]).outcome == ""
+
+
+def test_a_job_that_another_controller_manages_is_not_ours_to_suspend() -> None:
+    made = job()
+    for manager, ours in ((None, True), (names.JOB_CONTROLLER, True), ("example.com/batch", False)):
+        seen = facts(msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, managed_by=manager)))
+        assert seen.parkable is ours
+        assert seen.made_by == ("" if ours else "controller example.com/batch")
+
+
 LABELS = {"app": "train", names.QUEUE: "q"}
 MADE_FOR = {**dict.fromkeys(names.JOB_NAME, "train"), **dict.fromkeys(names.JOB_UID, "u-train")}
 POD_SPEC: dict[str, Any] = {

@@ -399,8 +399,9 @@ def test_a_job_that_comes_to_a_deep_queue_waits_without_pods() -> None:
         (job_json(QUEUE, owner="JobSet"), DEEP),
         (job_json(QUEUE, suspend=True), DEEP),
         (job_json(QUEUE, parallelism=0), DEEP),
+        (job_json(QUEUE, managedBy="example.com/batch", activeDeadlineSeconds=9), DEEP),
     ],
-    ids=["not so deep", "another's Job", "its user's suspend", "no pods"],
+    ids=["not so deep", "another's Job", "its user's suspend", "no pods", "another's to manage"],
 )
 def test_a_job_that_is_not_parked_for_the_depth_of_its_queue(value: Json, facts: Facts) -> None:
     after = apply(create(value, facts), value)

@@ -18,7 +18,7 @@ from startgate.engine.simulate.merge import merge, without_nulls
 from startgate.engine.simulate.owners import MADE_UP, Group, LiveJob, Loss, created_at
 from startgate.engine.simulate.pods import Actor, Mold, from_mold, mold
 from startgate.engine.simulate.scene import Scene
-from startgate.model import objects
+from startgate.model import names, objects
 from startgate.model.objects import Condition, JobStatus, OwnerReference, rfc3339, timestamp
 from startgate.model.pods import Pod
 from startgate.model.shape import Shape
@@ -261,7 +261,7 @@ class Jobs:
             uid = next(iter(self._unsettled))
             del self._unsettled[uid]
             job = self.groups[uid].job if uid in self.groups else None
-            if job is not None and not job.ended and job.spec.managed_by in (None, "kubernetes.io/job-controller"):
+            if job is not None and not job.ended and job.spec.managed_by in (None, names.JOB_CONTROLLER):
                 self._sync(job)
                 if job.ended:
                     self._ended.append(job)
