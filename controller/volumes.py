@@ -1,4 +1,4 @@
-"""What the API server holds of volumes, kept in the engine's Storage: six kinds, each followed by a reflector.
+"""What the API server holds of volumes, kept in the engine's Storage: seven kinds, each followed by a reflector.
 
 What always holds: Storage has of each object what the newest version that was seen says; nothing is decided here.
 """
@@ -11,7 +11,8 @@ from startgate.kube import kinds
 from startgate.kube.client import Client
 from startgate.kube.reflector import Reflector
 from startgate.kube.store import Change
-from startgate.model.storage import attachment_of, claim_of, class_of, driver_of, drivers_of, volume_of
+from startgate.model.drivers import capacity_of, driver_of, drivers_of
+from startgate.model.storage import attachment_of, claim_of, class_of, volume_of
 
 V = TypeVar("V")
 
@@ -59,6 +60,12 @@ def followed(client: Client, storage: Storage, on_change: Callable[[], None]) ->
             kinds.CSI_DRIVERS,
             view=driver_of,
             on_change=feeding(storage.set_driver, lambda gone: storage.remove_driver(gone.name)),
+        ),
+        Reflector(
+            client,
+            kinds.CAPACITIES,
+            view=capacity_of,
+            on_change=feeding(storage.set_capacity, lambda gone: storage.remove_capacity(gone.namespace, gone.name)),
         ),
         Reflector(
             client,

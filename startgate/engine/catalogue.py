@@ -11,15 +11,15 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 from msgspec import Struct
 
+from startgate.engine.capacity import Capacities
 from startgate.engine.nodes import Bools, Ints
 from startgate.engine.places import Labels, Places
 from startgate.engine.shelf import Offers, Shelf
+from startgate.model.drivers import AnyNodeDriver, Capacity, NodeDrivers
 from startgate.model.selectors import LabelSelector
 from startgate.model.storage import (
     MIGRATED,
-    AnyNodeDriver,
     Attachment,
-    NodeDrivers,
     Volume,
     VolumeClaim,
     VolumeClass,
@@ -93,6 +93,7 @@ class Catalogue:
         """The same by the node's name."""
         self.nodes_with: dict[str, dict[str, str]] = {}
         """By volume and attachment, the node's name."""
+        self.capacities = Capacities()
         self.places = Places()
         self.slots: dict[str, int] = {}
         """Of the known nodes, by name."""
@@ -108,7 +109,7 @@ class Catalogue:
         self._offers: dict[Asked, Offers] = {}
         self._limits: dict[str, Ints] = {}
         self._having: dict[str, Bools] = {}
-        self._segments: dict[str, Ints] = {}
+        self._segments: dict[str, tuple[Ints, Bools]] = {}
 
     def set_node(self, slot: int, name: str, labels: Labels | None) -> None:
         """The node in this slot and its labels; None: the node isn't known (any more)."""
@@ -187,6 +188,14 @@ class Catalogue:
             _discard(self.nodes_with, before.volume, name)
             self._changed(nodes=(before.node,))
 
+    def set_capacity(self, capacity: Capacity) -> None:
+        if self.capacities.put(capacity):
+            self._changed()
+
+    def remove_capacity(self, namespace: str, name: str) -> None:
+        if self.capacities.drop(namespace, name):
+            self._changed()
+
     def widen(self, width: int) -> None:
         """From now on arrays are of so many slots."""
         if width != self.width:
@@ -255,15 +264,39 @@ class Catalogue:
 
         A CSI driver says by which labels (topologyKeys). A node of which nothing is known is alone.
         """
-        segments = self._segments.get(driver)
-        if segments is None:
-            segments = self._segments[driver] = np.arange(self.width, dtype=np.int64)
+        return self._segmented(driver)[0]
+
+    def made_ever(self, made: VolumeClass) -> Bools:
+        """By slot, whether the class makes volumes for the node there, as long as there is room for them.
+
+        For a node without the labels by which its driver says where a volume can be used, the driver makes none.
+        """
+        if not made.makes:
+            return np.zeros(self.width, dtype=np.bool_)
+        return self.mask(self.places.provisioned(made)) & self._segmented(driver_of_class(made))[1]
+
+    def roomy(self, made: VolumeClass, size: int) -> Bools | None:
+        """By slot, whether its driver says that a volume of this size can be made now; None: it doesn't say, and
+        kube-scheduler doesn't ask. A driver is asked by the very name that is in the class."""
+        driver = self.everywhere.get(made.provisioner)
+        if driver is None or not driver.tracked:
+            return None
+        return self.capacities.largest(made.name, self.places, self.nodes_stamp, self.width) >= size
+
+    def _segmented(self, driver: str) -> tuple[Ints, Bools]:
+        """The segments, and by slot whether it has the labels that the driver there goes by."""
+        found = self._segments.get(driver)
+        if found is None:
+            segments, labelled = np.arange(self.width, dtype=np.int64), np.ones(self.width, dtype=np.bool_)
             first: dict[tuple[tuple[str, str], ...], int] = {}
             for slot, node in self._on_slots():
                 keys, labels = dict(node.keys).get(driver), self.places.labels[slot]
-                if keys is not None and all(key in labels for key in keys):
+                if keys is not None:
+                    labelled[slot] = all(key in labels for key in keys)
+                if keys is not None and labelled[slot]:
                     segments[slot] = first.setdefault(tuple((key, labels[key]) for key in keys), slot)
-        return segments
+            found = self._segments[driver] = segments, labelled
+        return found
 
     def _on_slots(self) -> Iterator[tuple[int, NodeDrivers]]:
         for slot, name in sorted(self.names.items()):
@@ -317,6 +350,7 @@ class Catalogue:
         twin.attachments = dict(self.attachments)
         twin.attached_to = {node: dict(held) for node, held in self.attached_to.items()}
         twin.nodes_with = {volume: dict(held) for volume, held in self.nodes_with.items()}
+        twin.capacities = self.capacities.copy()
         twin.places = self.places.copy()
         twin.slots, twin.names = dict(self.slots), dict(self.names)
         twin.width, twin.version = self.width, self.version

@@ -57,6 +57,8 @@ class Wish(Struct, frozen=True, eq=False):
     made: VolumeClass
     made_at: Bools
     """By slot, whether a volume can be made for it."""
+    made_ever: Bools
+    """The same if there were room for any volume."""
     segments: Ints
     """By slot: nodes that share a number can share what is made."""
     now: Asked
@@ -71,6 +73,11 @@ class Wish(Struct, frozen=True, eq=False):
     @property
     def size(self) -> int:
         return self.now.size
+
+    @property
+    def too_large(self) -> str:
+        """What nodes are where there is no room for it, in words that go on from "3 nodes …"."""
+        return f"without enough free storage for {self.name}"
 
 
 class Rule(NamedTuple):
@@ -87,6 +94,8 @@ class Plan(Struct, frozen=True, eq=False):
     obstacle: str = ""
     """A clause that says why they can't go anywhere."""
     rules: tuple[Rule, ...] = ()
+    passing: tuple[Rule, ...] = ()
+    """Those that others' volumes decide: if nobody else had anything, they wouldn't hold."""
     alone: tuple[str, ...] = ()
     """Claims that one pod at a time can use."""
     shared: tuple[Wish, ...] = ()
@@ -102,6 +111,7 @@ class HopelessError(Exception):
 def make_plan(needs: Needs, catalogue: Catalogue) -> Plan:
     """What these needs come to."""
     rules: list[Rule] = []
+    passing: list[Rule] = []
     shared: list[Wish] = []
     try:
         alone = []
@@ -115,6 +125,7 @@ def make_plan(needs: Needs, catalogue: Catalogue) -> Plan:
                 wish = _delayed(claim, catalogue)
                 if claim.node:
                     rules.append(_being_made(claim, wish, catalogue))
+                    passing.append(Rule(wish.made_at | ~wish.made_ever, wish.too_large))
                 else:
                     insort(shared, wish, key=lambda each: each.size)
         own = sorted((_ephemeral(each, catalogue) for each in needs.ephemeral), key=lambda each: each.size)
@@ -123,7 +134,7 @@ def make_plan(needs: Needs, catalogue: Catalogue) -> Plan:
     for driver in attached_by(needs, catalogue).drivers():
         if driver in catalogue.everywhere and catalogue.everywhere[driver].required:
             rules.append(Rule(catalogue.having(driver), f"without the CSI driver {driver}"))
-    return Plan(rules=tuple(rules), alone=tuple(alone), shared=tuple(shared), own=tuple(own))
+    return Plan(rules=tuple(rules), passing=tuple(passing), alone=tuple(alone), shared=tuple(shared), own=tuple(own))
 
 
 def attached_by(needs: Needs, catalogue: Catalogue) -> Attaches:
@@ -184,7 +195,7 @@ def _being_made(claim: VolumeClaim, wish: Wish, catalogue: Catalogue) -> Rule:
     slot = catalogue.slots.get(claim.node)
     mask = np.zeros(catalogue.width, dtype=np.bool_)
     if slot is not None:
-        mask[slot] = wish.made_at[slot]
+        mask[slot] = wish.made_ever[slot]
     return Rule(mask, f"other than {claim.node}, where the volume of claim {claim.name} is being made")
 
 
@@ -238,11 +249,13 @@ def _wish(claim: VolumeClaim, name: str, made: VolumeClass, catalogue: Catalogue
         if now.sized(volume) and volume.claim is not None and volume.claim[2] in ("", claim.uid)
     ]
     ours = min(kept, key=lambda each: each.name, default=None) if claim.name else None
+    ever, roomy = catalogue.made_ever(made), catalogue.roomy(made, claim.request)
     return Wish(
         claim=key if claim.name else None,
         name=name,
         made=made,
-        made_at=catalogue.mask(catalogue.places.provisioned(made) if made.makes else np.zeros(0, dtype=np.int64)),
+        made_at=ever if roomy is None else ever & roomy,
+        made_ever=ever,
         segments=catalogue.segments(driver_of_class(made)),
         now=now,
         ever=asked(free=False),
@@ -252,7 +265,7 @@ def _wish(claim: VolumeClaim, name: str, made: VolumeClass, catalogue: Catalogue
 
 
 def basis(needs: Needs, catalogue: Catalogue) -> tuple[object, ...]:
-    """All that a plan for these needs, or what they attach, depends on."""
+    """All that a plan for these needs, or what they attach, depends on; what drivers say of their room aside."""
     found: list[object] = [catalogue.nodes_stamp, catalogue.classes_stamp]
     for name in needs.claims:
         key = (needs.namespace, name)
@@ -260,3 +273,11 @@ def basis(needs: Needs, catalogue: Catalogue) -> tuple[object, ...]:
         found += (claim, catalogue.volumes.get(claim.volume) if claim is not None else None)
         found += catalogue.held_by.get(key, {}).values()
     return tuple(found)
+
+
+def room_basis(needs: Needs, catalogue: Catalogue) -> tuple[int, ...]:
+    """What a plan for these needs depends on besides: the room for volumes that are to be made."""
+    claims = (catalogue.claims.get((needs.namespace, name)) for name in needs.claims)
+    names = [claim.storage_class for claim in claims if claim is not None and not claim.bound]
+    names += [made.name for each in needs.ephemeral if (made := _class_of(each, catalogue)) is not None]
+    return tuple(catalogue.capacities.stamp(name) for name in names)

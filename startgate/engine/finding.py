@@ -112,7 +112,7 @@ class Search:
         return Found(caps, domains)
 
     def _of_one_class(self, shared: Sequence[Wish], own: Sequence[Wish]) -> Found:
-        made = np.where((*shared, *own)[0].made_at, UNLIMITED, 0)
+        made = np.where(np.logical_and.reduce([self._made(wish) for wish in (*shared, *own)]), UNLIMITED, 0)
         if not self.existing((*shared, *own)):
             return Found(made, [wish.segments for wish in shared])
         if not shared and len({wish.now for wish in own}) == 1:
@@ -169,6 +169,9 @@ class Search:
                     caps[slot] = 1
         return Found(caps, domains)
 
+    def _made(self, wish: Wish) -> Bools:
+        return wish.made_ever if self._bare else wish.made_at
+
     def _offers(self, wish: Wish) -> Offers:
         return self._catalogue.offers(wish.ever if self._bare else wish.now)
 
@@ -185,7 +188,7 @@ class Search:
             firsts = [first for first in found if first is not None]
         best = min(firsts, key=lambda each: (each.capacity, each.name), default=None)
         if best is None:
-            return Pick(wish, None) if wish.made_at[slot] else None
+            return Pick(wish, None) if self._made(wish)[slot] else None
         return Pick(wish, best, sum(each.capacity == best.capacity for each in firsts) > 1)
 
     def _first(

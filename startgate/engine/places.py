@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from startgate.engine.nodes import Ints
-from startgate.model.selectors import NodeSelector
+from startgate.model.selectors import LabelSelector, NodeSelector
 from startgate.model.storage import ZONES, VolumeClass
 
 KEPT: Final = 2**16
@@ -70,6 +70,19 @@ class Places:
             ]
             looked_at = self._having(each for each in wanted if each) if all(wanted) else self.labels
             return (slot for slot in looked_at if selector.matches(self.labels[slot], ""))
+
+        return self._kept(selector, search)
+
+    def picked(self, selector: LabelSelector) -> Ints:
+        """The nodes that it picks."""
+
+        def search() -> Iterable[int]:
+            wanted: list[tuple[str, tuple[str, ...]]] = [
+                (key, (value,)) for key, value in selector.match_labels.items()
+            ]
+            wanted += [(each.key, each.values) for each in selector.match_expressions if each.operator == "In"]
+            looked_at = self._having(wanted[:1]) if wanted else self.labels
+            return (slot for slot in looked_at if selector.matches(self.labels[slot]))
 
         return self._kept(selector, search)
 

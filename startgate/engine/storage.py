@@ -4,8 +4,8 @@ It follows kube-scheduler's plugins VolumeBinding, VolumeZone, VolumeRestriction
 that comes to for pods is in `volumes`. What always holds: the order in which things came has no influence on any
 answer; pods without claims cost nothing; a change costs what it touches.
 
-Not followed: storage capacity (CSIStorageCapacity), so a driver that tracks it is taken to have room everywhere. The
-node affinity of an in-tree volume is read as it is written, not translated to the labels of its CSI driver.
+Not followed: the node affinity of an in-tree volume is read as it is written, not translated to the labels of its CSI
+driver.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from startgate.engine.catalogue import Catalogue, Key
-from startgate.engine.claims import NOTHING, Attaches, Needs, Plan, attached_by, basis, make_plan, needs_of
+from startgate.engine.claims import NOTHING, Attaches, Needs, Plan, attached_by, basis, make_plan, needs_of, room_basis
 from startgate.engine.nodes import Ints
 from startgate.model.shape import Shape
 
@@ -102,7 +102,7 @@ class Storage(Catalogue):
 
     def plan(self, needs: Needs) -> Plan:
         """What these needs come to."""
-        now = basis(needs, self)
+        now = (*basis(needs, self), *room_basis(needs, self))
         found = self._plans.get(needs)
         if found is None or found[0] != now:
             if len(self._plans) >= PLANS:

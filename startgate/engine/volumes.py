@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from startgate.engine.catalogue import UNLIMITED, Key
-from startgate.engine.claims import NOTHING, Attaches, Needs, Plan, Wish, needs_of
+from startgate.engine.claims import NOTHING, Attaches, Needs, Plan, Rule, Wish, needs_of
 from startgate.engine.finding import Search
 from startgate.engine.nodes import Bools, Ints
 from startgate.engine.storage import NONE_ATTACHED, Storage, Tally
@@ -141,18 +141,19 @@ class Volumes:
         shared, search = self._open(plan), self._search()
         for wish in (*shared, *plan.own):
             if search.pick(wish, slot) is None:
-                return f"without a volume for {wish.name}"
+                full = wish.kept is None and wish.made_ever[slot]
+                return wish.too_large if full else f"without a volume for {wish.name}"
         if not search.steps(shared, plan.own, slot, 1):
             return "with too few volumes for all that the pod asks for"
-        full = self._full(self.storage.attaches(needs), slot)
-        return f"with no more volumes of {full} to attach" if full else None
+        driver = self._full(self.storage.attaches(needs), slot)
+        return f"with no more volumes of {driver} to attach" if driver else None
 
     def out_of_reach(self, shape: Shape) -> Iterator[tuple[str, Bools]]:
         """The part of it that is the same for many nodes: words, and by slot which nodes they are about."""
         needs = needs_of(shape)
         if needs is NOTHING:
             return
-        for rule in self.storage.plan(needs).rules:
+        for rule in self._rules(self.storage.plan(needs)):
             yield rule.words, ~rule.mask
         for name in needs.claims:
             anchor = self._anchors.get((needs.namespace, name))
@@ -171,7 +172,7 @@ class Volumes:
             most, obstacle = 1, f"volume claim {(busy or plan.alone)[0]} can be used by one pod at a time"
             if busy:
                 return self._nowhere(f"{obstacle}, and one has it")
-        masks = [rule.mask for rule in plan.rules] + [anchor.mask for anchor in self._held(needs)]
+        masks = [rule.mask for rule in self._rules(plan)] + [anchor.mask for anchor in self._held(needs)]
         caps = self._attachable(self.storage.attaches(needs))
         shared, search = self._open(plan), self._search()
         domains: Ints | None = None
@@ -191,6 +192,9 @@ class Volumes:
 
     def _nowhere(self, obstacle: str) -> Allowed:
         return Allowed(mask=np.zeros(self.storage.width, dtype=np.bool_), most=0, obstacle=obstacle)
+
+    def _rules(self, plan: Plan) -> tuple[Rule, ...]:
+        return plan.rules if self._bare else (*plan.rules, *plan.passing)
 
     def _held(self, needs: Needs) -> list[_Anchor]:
         """Of their claims those that have got a volume here."""
@@ -230,7 +234,7 @@ class Volumes:
 
     def _fits(self, plan: Plan, attaches: Attaches, needs: Needs, slot: int) -> int:
         """How many such pods the slot takes, volumes that are to be found for them aside."""
-        if plan.obstacle or not all(rule.mask[slot] for rule in plan.rules):
+        if plan.obstacle or not all(rule.mask[slot] for rule in self._rules(plan)):
             return 0
         if not all(anchor.mask[slot] for anchor in self._held(needs)):
             return 0

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from startgate.model import gang, names, objects, queue, storage
+from startgate.model import drivers, gang, names, objects, queue, storage
 
 
 class Versioned(Protocol):
@@ -148,6 +148,9 @@ GANGS = Kind(names.GROUP, names.VERSION, "gangs", "Gang", True, gang.Gang)
 VOLUMES = Kind("", "v1", "persistentvolumes", "PersistentVolume", False, storage.PersistentVolume)
 CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, storage.PersistentVolumeClaim)
 STORAGE_CLASSES = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, storage.StorageClass)
-CSI_NODES = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, storage.CSINode)
-CSI_DRIVERS = Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, storage.CSIDriver)
+CSI_NODES = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", False, drivers.CSINode)
+CSI_DRIVERS = Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False, drivers.CSIDriver)
 ATTACHMENTS = Kind("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False, storage.VolumeAttachment)
+CAPACITIES = Kind(
+    "storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", True, drivers.CSIStorageCapacity
+)

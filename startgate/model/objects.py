@@ -8,70 +8,19 @@ map that is null on the wire is empty here; quantities and times stay the text t
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import Final
 
-from msgspec import Struct, field
-from msgspec.structs import force_setattr
+from msgspec import field
 
-from startgate.model.quantity import Quantity
+from startgate.model.mounts import Volume
 from startgate.model.selectors import Labels, LabelSelector, Many, NodeSelector
 from startgate.model.taints import Taint, Toleration
 
-# As selectors.Many: null on the wire, empty once it is made, and never None for a reader.
-if TYPE_CHECKING:
-    Quantities: TypeAlias = dict[str, Quantity]
-else:
-    Quantities = dict[str, Quantity] | None
-
-
-class Wire(Struct, rename="camel", frozen=True, gc=False):
-    """What all of them share: camelCase on the wire, and null for an empty list or map."""
-
-    nullable: ClassVar[dict[str, type[tuple[Any, ...]] | type[dict[str, Any]]]] = {}
-    """The fields that the wire may give as null, each with what makes it empty."""
-
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
-        if cls.nullable:  # the others, of which a pod has many, are made without a call to Python
-            cls.__post_init__ = _fill  # type: ignore[attr-defined]
-
-
-def _fill(made: Wire) -> None:
-    for name, empty in made.nullable.items():
-        if getattr(made, name) is None:
-            force_setattr(made, name, empty())
-
-
-class OwnerReference(Wire, frozen=True):
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
-class ObjectMeta(Wire, frozen=True):
-    nullable = {"labels": dict, "annotations": dict, "owner_references": tuple, "finalizers": tuple}
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    labels: Labels = {}
-    annotations: Labels = {}
-    owner_references: Many[OwnerReference] = ()
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    finalizers: Many[str] = ()
-
-    @property
-    def controller(self) -> OwnerReference | None:
-        """The owner that manages the object; Kubernetes allows at most one."""
-        for owner in self.owner_references:
-            if owner.controller:
-                return owner
-        return None
+# Whoever reads objects finds these three here.
+from startgate.model.wire import ObjectMeta as ObjectMeta  # noqa: PLC0414
+from startgate.model.wire import OwnerReference as OwnerReference  # noqa: PLC0414
+from startgate.model.wire import Presence, Quantities, Wire
+from startgate.model.wire import Resources as Resources  # noqa: PLC0414
 
 
 class Condition(Wire, frozen=True):
@@ -85,19 +34,6 @@ class Condition(Wire, frozen=True):
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     """The condition of this type, or None."""
     return next((each for each in conditions if each.type == kind), None)
-
-
-class Resources(Wire, frozen=True):
-    """v1.ResourceRequirements, of a container or of a pod."""
-
-    nullable = {"requests": dict, "limits": dict}
-
-    requests: Quantities = {}
-    limits: Quantities = {}
-
-
-class Presence(Wire, frozen=True):
-    """Something of which only the presence counts; its fields are skipped."""
 
 
 class ContainerPort(Wire, frozen=True):
@@ -173,61 +109,6 @@ class TopologySpread(Wire, frozen=True):
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: Many[str] = ()
-
-
-class PersistentVolumeClaimSpec(Wire, frozen=True):
-    nullable = {"access_modes": tuple}
-
-    access_modes: Many[str] = ()
-    selector: LabelSelector | None = None
-    resources: Resources = Resources()
-    volume_name: str = ""
-    storage_class_name: str | None = None
-    volume_mode: str | None = None
-    volume_attributes_class_name: str | None = None
-
-
-class ClaimTemplate(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
-
-
-class EphemeralSource(Wire, frozen=True):
-    volume_claim_template: ClaimTemplate | None = None
-
-
-class ClaimSource(Wire, frozen=True):
-    claim_name: str = ""
-
-
-class Volume(Wire, frozen=True):
-    """v1.Volume: the sources for which kube-scheduler has a filter (VolumeBinding, VolumeRestrictions, CSI limits)."""
-
-    persistent_volume_claim: ClaimSource | None = None
-    ephemeral: EphemeralSource | None = None
-    aws_elastic_block_store: Presence | None = None
-    azure_disk: Presence | None = None
-    cinder: Presence | None = None
-    gce_persistent_disk: Presence | None = None
-    iscsi: Presence | None = None
-    portworx_volume: Presence | None = None
-    rbd: Presence | None = None
-
-    @property
-    def direct(self) -> bool:
-        """Whether it names a disk by itself, without a claim."""
-        return any(
-            source is not None
-            for source in (
-                self.aws_elastic_block_store,
-                self.azure_disk,
-                self.cinder,
-                self.gce_persistent_disk,
-                self.iscsi,
-                self.portworx_volume,
-                self.rbd,
-            )
-        )
 
 
 class PodSpec(Wire, frozen=True):

@@ -1,4 +1,4 @@
-"""Volumes as kube-scheduler's filters see them: claims, what they are bound to, who makes more, what nodes can attach.
+"""Volumes as kube-scheduler's filters see them: claims, what they are bound to, who makes more, what is attached.
 
 Each kind comes as the API server has it (`PersistentVolume`, ..., only the fields that are read) and is held in a
 compact form (`Volume`, ...), which `volume_of` and its like make. What always holds: a compact form is frozen and
@@ -10,9 +10,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from startgate.model.objects import ObjectMeta, PersistentVolumeClaimSpec, Presence, Quantities, Wire, timestamp
+from startgate.model.mounts import PersistentVolumeClaimSpec
+from startgate.model.objects import timestamp
 from startgate.model.quantity import parse_units
 from startgate.model.selectors import LabelSelector, Many, NodeSelector
+from startgate.model.wire import ObjectMeta, Presence, Quantities, Wire
 
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 """The access mode of a claim that one pod at a time may use (KEP-2485)."""
@@ -136,38 +138,6 @@ class StorageClass(Wire, frozen=True):
     allowed_topologies: Many[TopologyTerm] = ()
 
 
-class VolumeNodeResources(Wire, frozen=True):
-    count: int | None = None
-
-
-class CSINodeDriver(Wire, frozen=True):
-    nullable = {"topology_keys": tuple}
-
-    name: str = ""
-    topology_keys: Many[str] = ()
-    allocatable: VolumeNodeResources | None = None
-
-
-class CSINodeSpec(Wire, frozen=True):
-    nullable = {"drivers": tuple}
-
-    drivers: Many[CSINodeDriver] = ()
-
-
-class CSINode(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: CSINodeSpec = CSINodeSpec()
-
-
-class CSIDriverSpec(Wire, frozen=True):
-    prevent_pod_scheduling_if_missing: bool | None = None
-
-
-class CSIDriver(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: CSIDriverSpec = CSIDriverSpec()
-
-
 class VolumeAttachmentSource(Wire, frozen=True):
     persistent_volume_name: str | None = None
 
@@ -267,25 +237,6 @@ class VolumeClass(Struct, frozen=True, kw_only=True):
         )
 
 
-class NodeDrivers(Struct, frozen=True, kw_only=True):
-    """A CSINode: the drivers on the node of that name."""
-
-    name: str
-    drivers: tuple[tuple[str, int | None], ...] = ()
-    """Sorted; each with how many volumes it can attach there, None for no limit."""
-    keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Sorted; each with the node's labels (topologyKeys) that say from where a volume made for this node can be used:
-    from every node with the same values; with no key, from everywhere."""
-
-
-class AnyNodeDriver(Struct, frozen=True, kw_only=True):
-    """A CSIDriver: what holds of it on every node."""
-
-    name: str
-    required: bool = False
-    """Whether pods with its volumes stay away from nodes that it isn't on (KEP-5030)."""
-
-
 class Attachment(Struct, frozen=True, kw_only=True):
     """A VolumeAttachment: a volume that is attached to a node or about to be, whether or not a pod there has it."""
 
@@ -360,21 +311,6 @@ def class_of(wire: StorageClass) -> VolumeClass:
         default=any(metadata.annotations.get(key) == "true" for key in DEFAULT_ANNOTATIONS),
         created=timestamp(metadata.creation_timestamp) if metadata.creation_timestamp else 0.0,
     )
-
-
-def drivers_of(wire: CSINode) -> NodeDrivers:
-    """The compact form."""
-    drivers = sorted(wire.spec.drivers, key=lambda each: each.name)
-    return NodeDrivers(
-        name=wire.metadata.name,
-        drivers=tuple((each.name, each.allocatable.count if each.allocatable else None) for each in drivers),
-        keys=tuple((each.name, tuple(sorted(each.topology_keys))) for each in drivers),
-    )
-
-
-def driver_of(wire: CSIDriver) -> AnyNodeDriver:
-    """The compact form."""
-    return AnyNodeDriver(name=wire.metadata.name, required=wire.spec.prevent_pod_scheduling_if_missing is True)
 
 
 def attachment_of(wire: VolumeAttachment) -> Attachment:

@@ -18,13 +18,19 @@ from startgate.engine.observe import batches
 from startgate.engine.storage import Storage
 from startgate.engine.world import Waiting, World
 from startgate.model import objects
+from startgate.model.drivers import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    capacity_of,
+    driver_of,
+    drivers_of,
+)
 from startgate.model.pods import Pod, pod_of
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code, reason
 from startgate.model.shape import Shape
 from startgate.model.storage import (
-    CSIDriver,
-    CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -32,8 +38,6 @@ from startgate.model.storage import (
     attachment_of,
     claim_of,
     class_of,
-    driver_of,
-    drivers_of,
     volume_of,
 )
 from tests.oracle.case import HOME, Json
@@ -90,6 +94,8 @@ def _store(storage: Storage, stored: Mapping[str, Sequence[Json]]) -> None:
         storage.set_node_drivers(drivers_of(msgspec.convert(it, CSINode)))
     for it in stored.get("CSIDriver", ()):
         storage.set_driver(driver_of(msgspec.convert(it, CSIDriver)))
+    for it in stored.get("CSIStorageCapacity", ()):
+        storage.set_capacity(capacity_of(msgspec.convert(it, CSIStorageCapacity)))
     for it in stored.get("VolumeAttachment", ()):
         storage.set_attachment(attachment_of(msgspec.convert(it, VolumeAttachment)))
 

@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from startgate.model import objects
+from startgate.model import drivers, mounts, objects, storage, wire
 from startgate.model.objects import rfc3339, timestamp
+from startgate.model.wire import Wire
+
+MODULES = {each.__name__ for each in (drivers, mounts, objects, storage, wire)}
 
 
-def structs() -> list[type[objects.Wire]]:
-    return [kind for kind in objects.Wire.__subclasses__() if kind.__module__ == objects.__name__]
+def structs() -> list[type[Wire]]:
+    return [kind for kind in Wire.__subclasses__() if kind.__module__ in MODULES]
 
 
 def test_every_list_and_map_may_be_null() -> None:
@@ -36,13 +39,13 @@ def empty(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def test_a_template_as_kubernetes_writes_it() -> None:
-    wire = b"""{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"a","namespace":"b","uid":"c",
+    text = b"""{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"a","namespace":"b","uid":"c",
       "resourceVersion":"7","labels":{"startgate.dev/queue":"q"},"creationTimestamp":"2026-01-02T03:04:05Z"},
       "spec":{"parallelism":2,"suspend":true,"podFailurePolicy":{"rules":[{"action":"Ignore","onExitCodes":null,
       "onPodConditions":[{"type":"DisruptionTarget","status":"True"}]}]},
       "template":{"metadata":{"creationTimestamp":null},"spec":{"containers":null}}},
       "status":{"uncountedTerminatedPods":{}}}"""
-    job = msgspec.json.decode(wire, type=objects.Job)
+    job = msgspec.json.decode(text, type=objects.Job)
     assert job.metadata.labels == {"startgate.dev/queue": "q"}
     assert (job.spec.parallelism, job.spec.completions, job.spec.suspend) == (2, None, True)
     assert job.spec.pod_failure_policy is not None

@@ -6,20 +6,17 @@ import msgspec
 import pytest
 
 from startgate.kube import kinds
+from startgate.model.drivers import AnyNodeDriver, Capacity, NodeDrivers, capacity_of, driver_of, drivers_of
 from startgate.model.quantity import QuantityError
 from startgate.model.selectors import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
 from startgate.model.storage import (
-    AnyNodeDriver,
     Attachment,
-    NodeDrivers,
     Volume,
     VolumeClaim,
     VolumeClass,
     attachment_of,
     claim_of,
     class_of,
-    driver_of,
-    drivers_of,
     silent_of_class,
     volume_of,
 )
@@ -186,10 +183,30 @@ def test_what_is_on_a_node() -> None:
     assert drivers_of(read(kinds.CSI_NODES, metadata={"name": "n1"}, spec={"drivers": None})) == NodeDrivers(name="n1")
 
 
+def test_the_largest_volume_that_can_be_made() -> None:
+    """As kube-scheduler's binder reads it: what is said of one volume counts before what is said of the whole."""
+
+    def largest(**said: str) -> int:
+        return capacity_of(read(kinds.CAPACITIES, metadata={"namespace": "d", "name": "c"}, **said)).largest
+
+    assert largest(capacity="1Gi") == 2**30
+    assert largest(capacity="1Gi", maximumVolumeSize="1Mi") == 2**20
+    assert largest(capacity="1Gi", maximumVolumeSize="0") == 0
+    assert largest() == 0
+    assert largest(capacity="1500m") == 2  # rounded up, as Quantity.Value does
+    assert largest(capacity="100Ei") == 2**63 - 1
+    made = capacity_of(
+        read(kinds.CAPACITIES, metadata={"namespace": "d", "name": "c"}, storageClassName="x", nodeTopology={})
+    )
+    assert made == Capacity(namespace="d", name="c", storage_class="x", topology=LabelSelector())
+
+
 def test_drivers_and_attachments() -> None:
     strict = read(kinds.CSI_DRIVERS, metadata={"name": "a"}, spec={"preventPodSchedulingIfMissing": True})
     assert driver_of(strict) == AnyNodeDriver(name="a", required=True)
     assert driver_of(read(kinds.CSI_DRIVERS, metadata={"name": "a"}, spec={})) == AnyNodeDriver(name="a")
+    tracking = read(kinds.CSI_DRIVERS, metadata={"name": "a"}, spec={"storageCapacity": True})
+    assert driver_of(tracking) == AnyNodeDriver(name="a", tracked=True)
     spec = {"attacher": "a", "nodeName": "n1", "source": {"persistentVolumeName": "pv-1"}}
     made = attachment_of(read(kinds.ATTACHMENTS, metadata={"name": "csi-1"}, spec=spec))
     assert made == Attachment(name="csi-1", node="n1", driver="a", volume="pv-1")

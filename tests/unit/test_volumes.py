@@ -7,13 +7,15 @@ import pytest
 
 from startgate.engine.storage import Storage
 from startgate.engine.volumes import FREE, Allowed, Volumes
-from startgate.model.selectors import NodeSelector, NodeSelectorTerm, Requirement
+from startgate.model.drivers import Capacity, NodeDrivers
+from startgate.model.selectors import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
 from startgate.model.shape import Ephemeral
-from startgate.model.storage import Attachment, NodeDrivers, PersistentVolume, Volume, VolumeClaim, volume_of
+from startgate.model.storage import Attachment, PersistentVolume, Volume, VolumeClaim, volume_of
 from tests.unit.volume_reference import HOST, ZONE, Json, Reference
 from tests.unit.volume_worlds import (
     NS,
     WIDTH,
+    capacity,
     claim,
     drivers,
     loaded,
@@ -201,6 +203,87 @@ def test_volumes_are_made_where_the_class_allows() -> None:
     held = volumes(world)
     assert where(held.allows(shape_of(own()))) == [0, 0, 1]
     assert held.why(shape_of(own()), 0) == "without a volume for class disk"
+
+
+TRACKED = {"disk.example.com": {"spec": {"storageCapacity": True}}}
+
+
+def test_volumes_are_made_where_the_driver_has_room() -> None:
+    rooms = named(
+        capacity("one", "disk", {HOST: "a"}, capacity="9"),
+        capacity("two", "disk", {HOST: "b"}, capacity="99", maximumVolumeSize="9"),
+        capacity("three", "disk", {ZONE: "z2"}, capacity="10"),
+        capacity("other", "local", {HOST: "a"}, capacity="99"),
+    )
+    held = volumes(cluster(drivers=TRACKED, capacities=rooms))
+    assert where(held.allows(shape_of(own(size=10)))) == [0, 0, 1]
+    assert where(held.allows(shape_of(own(size=9)))) == [1, 1, 1]
+    assert held.why(shape_of(own(size=10)), 1) == "without enough free storage for class disk"
+
+
+def test_a_driver_that_does_not_say_has_room_everywhere_and_one_that_says_nothing_nowhere() -> None:
+    rooms = named(capacity("one", "disk", {HOST: "a"}, capacity="1"))
+    silent = {"disk.example.com": {"spec": {"storageCapacity": False}}}
+    assert where(volumes(cluster(drivers=silent, capacities=rooms)).allows(shape_of(own()))) == [1, 1, 1]
+    assert where(volumes(cluster(drivers=TRACKED)).allows(shape_of(own()))) == [0, 0, 0]
+
+
+def test_each_volume_has_to_find_room_by_itself() -> None:
+    """As kube-scheduler sees it: it keeps no account of volumes that it has asked for."""
+    rooms = named(capacity("one", "disk", {HOST: "a"}, capacity="10"))
+    held = volumes(cluster(drivers=TRACKED, capacities=rooms))
+    assert held.take(shape_of(own(size=6)), [0], [3]) == [3]
+    assert where(held.allows(shape_of(own(size=6)))) == [1, 0, 0]
+
+
+def test_of_a_pods_volumes_each_has_to_find_room() -> None:
+    rooms = named(
+        capacity("one", "disk", {HOST: "a"}, capacity="10"), capacity("two", "disk", {HOST: "b"}, capacity="20")
+    )
+    both = new_pod("p", own=(claim("small", "disk", size=5), claim("large", "disk", size=15)))
+    assert where(volumes(cluster(drivers=TRACKED, capacities=rooms)).allows(shape_of(both))) == [0, 1, 0]
+
+
+def test_room_that_comes_and_goes_is_seen() -> None:
+    storage = loaded(cluster(drivers=TRACKED))
+    everywhere = LabelSelector()
+
+    def fits() -> list[int]:
+        return where(Volumes(storage, WIDTH).allows(shape_of(own(size=10))))
+
+    assert fits() == [0, 0, 0]
+    storage.set_capacity(Capacity(namespace="d", name="all", storage_class="disk", topology=everywhere, largest=10))
+    assert fits() == [1, 1, 1]
+    twin = storage.copy()
+    storage.set_capacity(Capacity(namespace="d", name="all", storage_class="disk", topology=everywhere, largest=9))
+    assert fits() == [0, 0, 0]
+    zone = LabelSelector(match_labels={ZONE: "z1"})
+    storage.set_capacity(Capacity(namespace="d", name="z1", storage_class="disk", topology=zone, largest=12))
+    assert fits() == [1, 1, 0]
+    storage.set_node(1, "b", {HOST: "b", ZONE: "z2"})
+    assert fits() == [1, 0, 0]
+    storage.set_capacity(Capacity(namespace="d", name="z1", storage_class="other", topology=zone, largest=12))
+    assert fits() == [0, 0, 0]
+    storage.remove_capacity("d", "all")
+    storage.remove_capacity("d", "z1")
+    assert fits() == [0, 0, 0]
+    assert where(Volumes(twin, WIDTH).allows(shape_of(own(size=10)))) == [1, 1, 1]
+
+
+def test_room_that_others_have_taken_may_be_free_some_day() -> None:
+    being_made = named(claim("data", "disk", node="b"))
+    world = cluster(drivers=TRACKED, claims=being_made)
+    assert where(volumes(world).allows(USES)) == [0, 0, 0]
+    assert volumes(world).why(USES, 1) == "without enough free storage for claim data"
+    assert where(volumes(world, bare=True).allows(USES)) == [0, 1, 0]
+    assert where(volumes(world, bare=True).allows(shape_of(own()))) == [1, 1, 1]
+
+
+def test_no_volume_is_made_for_a_node_without_the_labels_that_its_driver_goes_by() -> None:
+    known = {name: drivers(("disk.example.com", None, ["rack"])) for name in "ab"}
+    world = cluster(on_node=known)
+    world.nodes["b"]["rack"] = "r1"
+    assert where(volumes(world).allows(shape_of(own()))) == [0, 1, 1]
 
 
 def test_the_newest_default_class_is_what_is_meant_by_none() -> None:

@@ -33,6 +33,7 @@ class Reference:
         self.classes: dict[str, Json] = {}
         self.on_node: dict[str, Json] = {}
         self.drivers: dict[str, Json] = {}
+        self.capacities: dict[str, Json] = {}
         self.attachments: dict[str, Json] = {}
         self.pods: list[tuple[Json, str]] = []
         self.choice = choice
@@ -129,13 +130,35 @@ class Reference:
             else:
                 static.append((claim, volume))
         for claim in to_make:
-            made = self.classes[claim["spec"]["storageClassName"]]
-            if made["provisioner"] == "kubernetes.io/no-provisioner":
-                raise RefusedError("no volume")
-            terms = made.get("allowedTopologies") or []
-            if terms and not any(self.term(term["matchLabelExpressions"], node) for term in terms):
-                raise RefusedError("allowed topologies")
+            self.makeable(claim, node)
         return static, to_make
+
+    def makeable(self, claim: Json, node: str) -> None:
+        made = self.classes[claim["spec"]["storageClassName"]]
+        if made["provisioner"] == "kubernetes.io/no-provisioner":
+            raise RefusedError("no volume")
+        terms = made.get("allowedTopologies") or []
+        if terms and not any(self.term(term["matchLabelExpressions"], node) for term in terms):
+            raise RefusedError("allowed topologies")
+        if not self.has_room(made, int(claim["spec"]["resources"]["requests"]["storage"]), node):
+            raise RefusedError("storage capacity")
+
+    def has_room(self, made: Json, size: int, node: str) -> bool:
+        driver = self.drivers.get(made["provisioner"])
+        if driver is None or not driver["spec"].get("storageCapacity"):
+            return True
+        for each in self.capacities.values():
+            limit = each.get("maximumVolumeSize", each.get("capacity"))
+            wanted = each.get("nodeTopology")
+            if (
+                each["storageClassName"] == made["metadata"]["name"]
+                and limit is not None
+                and int(limit) >= size
+                and wanted is not None
+                and all(self.nodes[node].get(key) == value for key, value in wanted.get("matchLabels", {}).items())
+            ):
+                return True
+        return False
 
     def matching(self, claim: Json, node: str, excluded: set[str]) -> Json | None:
         suited = [
@@ -251,7 +274,7 @@ class Reference:
         here = self.on_node.get(node, {}).get("spec", {}).get("drivers", [])
         keys = next((each.get("topologyKeys") or [] for each in here if each["name"] == made["provisioner"]), [HOST])
         if any(key not in self.nodes[node] for key in keys):
-            keys = [HOST]
+            raise RefusedError("no volume is made for a node without the driver's labels")
         wanted = [{"key": key, "operator": "In", "values": [self.nodes[node][key]]} for key in keys]
         spec: Json = {
             "storageClassName": made["metadata"]["name"],

@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from startgate.engine.storage import Storage
+from startgate.model import drivers as drivers_said
 from startgate.model import storage
 from startgate.model.selectors import LabelSelector
 from startgate.model.shape import Ephemeral, Shape
@@ -98,6 +99,12 @@ def storage_class(name: str, provisioner: str, *, waits: bool = True, zones: tup
     }
 
 
+def capacity(name: str, storage_class: str, labels: Json | None, **said: str) -> Json:
+    """What a driver says of its room for volumes of this class, on nodes with these labels."""
+    topology = {} if labels is None else {"nodeTopology": {"matchLabels": labels}}
+    return {"metadata": {"namespace": NS, "name": name}, "storageClassName": storage_class, **topology, **said}
+
+
 def drivers(*each: tuple[str, int | None, list[str] | None]) -> Json:
     return {
         "spec": {
@@ -176,11 +183,14 @@ def contents(world: Reference, held: Storage) -> dict[tuple[str, object], tuple[
         kind = storage.class_of(decoded(each, storage.StorageClass))
         found["class", name] = (held.set_class, (kind,)), (held.remove_class, (name,))
     for name, each in world.on_node.items():
-        there = storage.drivers_of(decoded(each, storage.CSINode))
+        there = drivers_said.drivers_of(decoded(each, drivers_said.CSINode))
         found["drivers", name] = (held.set_node_drivers, (there,)), (held.remove_node_drivers, (name,))
     for name, each in world.drivers.items():
-        driver = storage.driver_of(decoded(each, storage.CSIDriver))
+        driver = drivers_said.driver_of(decoded(each, drivers_said.CSIDriver))
         found["driver", name] = (held.set_driver, (driver,)), (held.remove_driver, (name,))
+    for name, each in world.capacities.items():
+        room = drivers_said.capacity_of(decoded(each, drivers_said.CSIStorageCapacity))
+        found["capacity", name] = (held.set_capacity, (room,)), (held.remove_capacity, (NS, name))
     for name, each in world.attachments.items():
         attached = storage.attachment_of(decoded(each, storage.VolumeAttachment))
         found["attachment", name] = (held.set_attachment, (attached,)), (held.remove_attachment, (name,))
@@ -221,6 +231,7 @@ CLASSES = {
     "share": storage_class("share", "share.example.com"),
     "now": storage_class("now", "disk.example.com", waits=False),
 }
+LIMITED = {"capacity": "9", "maximumVolumeSize": "1"}
 SIZES = st.sampled_from([1, 2, 3])
 MODES = st.sampled_from([("ReadWriteOnce",), ("ReadWriteMany",), ("ReadWriteOncePod",)])
 
@@ -262,8 +273,18 @@ def worlds(draw: st.DrawFn) -> Reference:
     if draw(st.booleans()):
         made.drivers["disk.example.com"] = {
             "metadata": {"name": "disk.example.com"},
-            "spec": {"preventPodSchedulingIfMissing": draw(st.booleans())},
+            "spec": {
+                "preventPodSchedulingIfMissing": draw(st.booleans()),
+                "storageCapacity": draw(st.sampled_from([None, False, True, True])),
+            },
         }
+    for index in range(draw(st.integers(0, 3))):
+        made.capacities[f"c{index}"] = capacity(
+            f"c{index}",
+            draw(st.sampled_from(["disk", "disk", "zonal"])),
+            draw(st.sampled_from([None, {}, {ZONE: "z1"}, {ZONE: "z2"}, *({HOST: name} for name in names)])),
+            **draw(st.sampled_from([{}, {"capacity": "1"}, {"capacity": "2"}, {"capacity": "9"}, LIMITED])),
+        )
     for index in range(draw(st.integers(0, 3))):
         there = draw(pods(f"old{index}"))
         where = draw(st.sampled_from(names))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from startgate.model import labels, names, objects, storage
+from startgate.model import drivers, labels, names, objects, storage
 from startgate.model.gang import Gang
 from startgate.model.quantity import Quantity, QuantityError
 from startgate.model.queue import Queue, QueueSpec
@@ -129,11 +129,18 @@ def _claim(made: storage.PersistentVolumeClaim, raw: Mapping[str, Any]) -> Itera
     yield from _resources("spec.resources", made.spec.resources)
 
 
-def _on_node(made: storage.CSINode, raw: Mapping[str, Any]) -> Iterator[str]:
+def _on_node(made: drivers.CSINode, raw: Mapping[str, Any]) -> Iterator[str]:
     yield from _meta(made.metadata)
     for number, driver in enumerate(made.spec.drivers):
         if driver.allocatable is not None and driver.allocatable.count is not None:
             yield from _within(f"spec.drivers[{number}].allocatable.count", driver.allocatable.count, 0)
+
+
+def _capacity(made: drivers.CSIStorageCapacity, raw: Mapping[str, Any]) -> Iterator[str]:
+    yield from _meta(made.metadata)
+    said = {"capacity": made.capacity, "maximumVolumeSize": made.maximum_volume_size}
+    for field, quantity in said.items():
+        yield from _amounts(field, {} if quantity is None else {"storage": quantity})
 
 
 def _within(path: str, number: int, least: int) -> Iterator[str]:
@@ -231,8 +238,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     "PersistentVolume": Kind("", "v1", False, storage.PersistentVolume, _volume),
     "PersistentVolumeClaim": Kind("", "v1", True, storage.PersistentVolumeClaim, _claim),
     "StorageClass": Kind("storage.k8s.io", "v1", False, storage.StorageClass, _only_meta),
-    "CSINode": Kind("storage.k8s.io", "v1", False, storage.CSINode, _on_node),
-    "CSIDriver": Kind("storage.k8s.io", "v1", False, storage.CSIDriver, _only_meta),
+    "CSINode": Kind("storage.k8s.io", "v1", False, drivers.CSINode, _on_node),
+    "CSIDriver": Kind("storage.k8s.io", "v1", False, drivers.CSIDriver, _only_meta),
+    "CSIStorageCapacity": Kind("storage.k8s.io", "v1", True, drivers.CSIStorageCapacity, _capacity),
     "VolumeAttachment": Kind("storage.k8s.io", "v1", False, storage.VolumeAttachment, _only_meta),
     "Queue": Kind(names.GROUP, names.VERSION, False, Queue, _queue),
     "Gang": Kind(names.GROUP, names.VERSION, True, Gang, _only_meta),

@@ -40,6 +40,7 @@ KINDS_OF_VOLUMES: Final = (
     "StorageClass",
     "CSIDriver",
     "CSINode",
+    "CSIStorageCapacity",
     "PersistentVolume",
     "PersistentVolumeClaim",
     "VolumeAttachment",

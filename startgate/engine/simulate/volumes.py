@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from startgate.engine.storage import Storage
+from startgate.model import drivers
 from startgate.model import storage as model
 from startgate.model.storage import Volume, VolumeClaim
 
@@ -31,10 +32,12 @@ class Volumes:
                 storage.set_claim(claim if stored else self._as_created(claim, silent=model.silent_of_class(made)))
             case model.StorageClass():
                 storage.set_class(model.class_of(made))
-            case model.CSINode():
-                storage.set_node_drivers(model.drivers_of(made))
-            case model.CSIDriver():
-                storage.set_driver(model.driver_of(made))
+            case drivers.CSINode():
+                storage.set_node_drivers(drivers.drivers_of(made))
+            case drivers.CSIDriver():
+                storage.set_driver(drivers.driver_of(made))
+            case drivers.CSIStorageCapacity():
+                storage.set_capacity(drivers.capacity_of(made))
             case model.VolumeAttachment():
                 storage.set_attachment(model.attachment_of(made))
 
@@ -52,6 +55,8 @@ class Volumes:
                 storage.remove_node_drivers(name)
             case "CSIDriver":
                 storage.remove_driver(name)
+            case "CSIStorageCapacity":
+                storage.remove_capacity(namespace, name)
             case "VolumeAttachment":
                 storage.remove_attachment(name)
 
