@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from startgate.engine import wording
 from startgate.engine.catalogue import UNLIMITED, Key
 from startgate.engine.claims import NOTHING, Attaches, Needs, Plan, Rule, Wish, needs_of
 from startgate.engine.finding import Search
@@ -142,9 +143,9 @@ class Volumes:
         for wish in (*shared, *plan.own):
             if search.pick(wish, slot) is None:
                 full = wish.kept is None and wish.made_ever[slot]
-                return wish.too_large if full else f"without a volume for {wish.name}"
+                return wish.too_large if full else wording.no_volume(wish.name)
         if not search.steps(shared, plan.own, slot, 1):
-            return "with too few volumes for all that the pod asks for"
+            return wording.too_few_volumes()
         driver = self._full(self.storage.attaches(needs), slot)
         return f"with no more volumes of {driver} to attach" if driver else None
 
