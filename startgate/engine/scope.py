@@ -1,11 +1,12 @@
 """Whom it helps to look at, where all who may have to give way are too many: those who are where the claimant may go.
 
 What may be taken of a queue ends at its line. Victims in turn, wherever they are, can use that up without being of any
-help: on nodes that the claimant can't go to, or some in this domain and some in that where it has to be in one. What
-always holds: a scope only leaves candidates out; what is proved of those who are chosen is the search's affair.
+help: on nodes that the claimant can't go to, some in this domain and some in that where it has to be in one, half of
+this node and half of that where a pod needs a whole one. What always holds: a scope only leaves candidates out; what is
+proved of those who are chosen is the search's affair.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -14,36 +15,74 @@ import numpy as np
 from startgate.engine.fit import Room, by_shape
 from startgate.engine.ground import Unit
 from startgate.engine.nodes import Bools, Ints
+from startgate.engine.stock import asked_of
 from startgate.engine.within import Need, soonest, within_of
 from startgate.engine.world import Batch
+from startgate.model.shape import Shape
 
 DOMAINS: Final = 8
 """So many domains are tried, those first in which the most of the claimant's pods have room already."""
+
+PARTS: Final = 1024
+"""What a node lacks counts in such parts of it."""
 
 
 class Scope:
     """Nodes, and whoever has pods on them."""
 
-    def __init__(self, room: Room, inside: Bools) -> None:
+    def __init__(self, room: Room, inside: Bools, *, whole: bool = False) -> None:
+        """`whole`: only gangs with all of their pods there, so that nothing is taken elsewhere."""
         names = room.cluster.names
         self._names = {names[slot] for slot in np.flatnonzero(inside).tolist()}
+        self._whole = whole
 
     def has(self, unit: Unit) -> bool:
-        """Whether its gang has pods there. Not the unit: pods of a surplus go in their order, whoever is of help."""
-        return any(name in self._names for placement in unit.holder.pods for name, _ in placement.nodes)
+        """Whether its gang is there. Not the unit: pods of a surplus go in their order, whoever is of help."""
+        where = [name in self._names for placement in unit.holder.pods for name, _ in placement.nodes]
+        return any(where) and (all(where) or not self._whole)
 
 
 def scopes(room: Room, batches: Sequence[Batch], freed: Ints) -> Iterator[Scope]:
-    """Where these pods could go if so much more (resources x slots) were free; none that leaves nobody out."""
-    counts, within = by_shape(batches), within_of(batches)
-    mask = np.logical_or.reduce([room.matching(shape) for shape in counts])
-    if within is None or not within.key:
-        regions: Iterator[Bools] = iter((mask,))
-    else:
-        needs = [Need(count, room.takes_with(shape, freed), room.cluster.ranks()) for shape, count in counts.items()]
-        found = soonest(room.cluster, within, needs, [room.takes(shape) for shape in counts])
-        regions = (region.inside & mask for region in islice(found, DOMAINS))
+    """Where these pods could go if so much more (resources x slots) were free: all of that first, then in finer looks
+    those alone who are nowhere else, and the nodes with the least to clear. None that leaves nobody out."""
+    counts = by_shape(batches)
+    then = {shape: room.takes_with(shape, freed) for shape in counts}
+    regions = list(_regions(room, batches, then))
     known = np.array([facts is not None for facts in room.cluster.facts])
+    smaller = [inside for inside in regions if not inside[: len(known)][known].all()]
+    for inside in smaller:
+        yield Scope(room, inside)
+    for inside in smaller:
+        yield Scope(room, inside, whole=True)
     for inside in regions:
-        if not inside[: len(known)][known].all():
-            yield Scope(room, inside)
+        yield Scope(room, _least_to_clear(room, counts, {shape: fits * inside for shape, fits in then.items()}))
+
+
+def _regions(room: Room, batches: Sequence[Batch], then: Mapping[Shape, Ints]) -> Iterable[Bools]:
+    """The nodes where it could help to clear; where they have to be in one domain, those of one after the other."""
+    counts, within = by_shape(batches), within_of(batches)
+    open_: Bools = np.logical_or.reduce([fits > _stuck(room, shape) for shape, fits in then.items()])
+    if within is None or not within.key:
+        return (open_,)
+    needs = [Need(count, then[shape], room.cluster.ranks()) for shape, count in counts.items()]
+    found = soonest(room.cluster, within, needs, [room.takes(shape) for shape in counts])
+    return (region.inside & open_ for region in islice(found, DOMAINS))
+
+
+def _stuck(room: Room, shape: Shape) -> Ints:
+    """By slot: how many of these pods it takes though clearing it is of no help. As many as now; none where more than
+    amounts can be in their way."""
+    return np.zeros_like(room.takes(shape)) if room.concern(shape) else room.takes(shape)
+
+
+def _least_to_clear(room: Room, counts: Mapping[Shape, int], then: Mapping[Shape, Ints]) -> Bools:
+    """As many nodes as these pods need; first those that lack the least for one of them, as a share of the node."""
+    chosen: Bools = np.zeros(room.cluster.offers.shape[1], dtype=np.bool_)
+    for shape, count in counts.items():
+        rows, asked = asked_of(room.cluster, shape)
+        lacks = np.maximum(asked - room.left(shape), 0) * PARTS // np.maximum(room.cluster.offers[rows[:, 0]], 1)
+        order = np.lexsort((room.cluster.ranks(), lacks.max(axis=0, initial=0)))
+        fits = then[shape][order]
+        enough = int(np.searchsorted(np.cumsum(fits), count)) + 1
+        chosen[order[:enough][fits[:enough] > 0]] = True
+    return chosen
