@@ -21,7 +21,7 @@ import msgspec
 
 from startgate.kube.backoff import Backoff
 from startgate.kube.client import PAGE, Client
-from startgate.kube.errors import ApiError, KubeError, Unreadable
+from startgate.kube.errors import ApiError, KubeError, Unreachable, Unreadable
 from startgate.kube.kinds import Kind, ListMeta, Metadata, RawPage, T
 from startgate.kube.store import Change, Key, Listing, Store, V, version_of
 from startgate.kube.transport import status_of
@@ -33,6 +33,20 @@ IDLE = 90.0
 
 WATCH_SECONDS = (300, 600)
 """How long one watch lasts, as client-go asks: spread, so that not all come back together."""
+
+STALE_AFTER = 10.0
+"""Seconds without a watch after which the picture is out of date."""
+
+OWED = 10.0
+"""Seconds in which a watch has to tell of a write of ours that was answered. One that doesn't has fallen silent."""
+
+LOOK_EACH = 1.0
+"""Seconds between two looks at what the watch owes."""
+
+LONGEST_WAIT = 10.0
+"""Seconds at most between two tries, if the server doesn't ask for more: so late is the start after an outage. A dozen
+kinds and a few replicas are some requests a second then, all together.
+"""
 
 LONGEST_PAUSE = 60.0
 """Seconds at most that Retry-After can make us wait."""
@@ -72,8 +86,8 @@ class Reflector(Generic[T, V]):
     """One kind, followed. Counters for whoever measures: `events`, `relists`, `errors`, `store.unreadable`.
 
     `view` makes the compact form that is held of each object (default: the object); `on_change` is called
-    synchronously for each change and must be quick. `stale_after`: seconds without a watch after which
-    `synced` is false again.
+    synchronously for each change and must be quick. `synced` is false again `stale_after` seconds after the last watch
+    was lost, and while a watch owes us word of a write of our own that was answered `owed` seconds ago.
     """
 
     @overload
@@ -89,6 +103,7 @@ class Reflector(Generic[T, V]):
         page: int = ...,
         idle: float = ...,
         stale_after: float = ...,
+        owed: float = ...,
         clock: Callable[[], float] = ...,
         rand: Callable[[], float] = ...,
     ) -> None: ...
@@ -106,6 +121,7 @@ class Reflector(Generic[T, V]):
         page: int = ...,
         idle: float = ...,
         stale_after: float = ...,
+        owed: float = ...,
         clock: Callable[[], float] = ...,
         rand: Callable[[], float] = ...,
     ) -> None: ...
@@ -121,7 +137,8 @@ class Reflector(Generic[T, V]):
         on_change: Callable[[Change[Any]], None] | None = None,
         page: int = PAGE,
         idle: float = IDLE,
-        stale_after: float = 60.0,
+        stale_after: float = STALE_AFTER,
+        owed: float = OWED,
         clock: Callable[[], float] = time.monotonic,
         rand: Callable[[], float] = random.random,
     ) -> None:
@@ -144,9 +161,12 @@ class Reflector(Generic[T, V]):
         self._limit = page
         self._idle = idle
         self._stale_after = stale_after
+        self._patience = owed
+        self._owed: tuple[int, float] | None = None
+        """A version that an answer has shown and the watch hasn't, and when that was first seen."""
         self._clock = clock
         self._rand = rand
-        self._backoff = Backoff(rand=rand)
+        self._backoff = Backoff(longest=LONGEST_WAIT, rand=rand)
         self._listed = asyncio.Event()
         self._watching = False
         self._progress = False
@@ -154,10 +174,14 @@ class Reflector(Generic[T, V]):
     @property
     def synced(self) -> bool:
         """Whether the store is complete and in touch: what is read from it may be decided on."""
-        if not self._listed.is_set():
+        if not self._listed.is_set() or self._silent:
             return False
         limit = self._idle if self._watching else self._stale_after
         return self._clock() - self.last_contact <= limit
+
+    @property
+    def _silent(self) -> bool:
+        return self._owed is not None and self._clock() - self._owed[1] > self._patience
 
     async def wait_synced(self) -> None:
         """Returns once the first list is through."""
@@ -270,17 +294,39 @@ class Reflector(Generic[T, V]):
             "timeoutSeconds": str(int(shortest + self._rand() * (longest - shortest))),
         }
         try:
-            async with self._client.stream(self._path, query=query, idle=self._idle) as lines:
+            async with (
+                self._client.stream(self._path, query=query, idle=self._idle) as lines,
+                asyncio.timeout(None) as limit,
+            ):
                 self._touch()
                 self._watching = True
                 self.last_error = ""
-                async for line in lines:
-                    if line:
-                        self._touch()
-                        self._take(line)
-                        self._progress = True
+                looking = asyncio.create_task(self._look(limit))
+                try:
+                    async for line in lines:
+                        if line:
+                            self._touch()
+                            self._take(line)
+                            self._progress = True
+                finally:
+                    looking.cancel()
+        except TimeoutError as error:
+            raise Unreachable("The watch has fallen silent: it doesn't tell of our own writes.") from error
         finally:
             self._watching = False
+
+    async def _look(self, limit: asyncio.Timeout) -> None:
+        """Ends the watch when it owes us something for too long: another tells of it at once."""
+        began = self._clock()
+        while True:
+            await asyncio.sleep(LOOK_EACH)
+            if self._owed is not None and self._owed[0] <= self.store.seen:
+                self._owed = None
+            if self._owed is None and self.store.learned > self.store.seen:
+                self._owed = self.store.learned, self._clock()
+            if self._silent and self._clock() - began > self._patience:
+                limit.reschedule(asyncio.get_running_loop().time())
+                return
 
     def _take(self, line: bytes) -> None:
         """One watch event. ApiError for an ERROR; otherwise only what `on_change` raises."""
@@ -298,7 +344,8 @@ class Reflector(Generic[T, V]):
                 self.store.skip(meta, error)
             else:
                 meta = obj.metadata
-                self.store.put(obj)
+                if not 0 < version_of(meta) <= self.store.seen:  # else it comes again, and may since have gone
+                    self.store.put(obj)
         elif event.type == "ERROR":
             status = status_of(event.object)
             raise ApiError(status.code, status.reason, status.message or "The watch failed")

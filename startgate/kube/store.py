@@ -56,6 +56,8 @@ class Store(Generic[T, V]):
         """By uid: the version in which it was held."""
         self.seen = 0
         """The resourceVersion up to which list and watch have told everything; 0 before the first list."""
+        self.learned = 0
+        """The newest version that an answer to a write has shown; a watch that is in touch tells of it, too."""
         self.unreadable = 0
 
     def get(self, name: str, namespace: str = "") -> V | None:
@@ -77,7 +79,9 @@ class Store(Generic[T, V]):
 
         The object must be one that the reflector's selectors choose.
         """
-        if version_of(obj.metadata) > self.seen:
+        version = version_of(obj.metadata)
+        if version > self.seen:
+            self.learned = max(self.learned, version)
             self.put(obj)
 
     def forget(self, name: str, namespace: str, uid: str) -> None:

@@ -39,7 +39,8 @@ async def behind(gateway: Gateway, startgate: Startgate, *programs: Program) -> 
 async def _anew(startgate: Startgate, programs: Sequence[Program]) -> None:
     for program in programs:
         if program.name in startgate.cluster.pids:
-            await program.stop()
+            # The controller gives its lease up; the webhook would wait until word of its end has spread.
+            await (program.kill() if program is startgate.webhook else program.stop())
         await program.start()
     for program in programs:
         await program.wait_ready()
