@@ -73,12 +73,15 @@ class Room(Vacancy):
         return self._around.kind(shape)
 
     def kinds(self, batches: Sequence[Batch]) -> tuple[Batch, ...]:
-        """The batches that aren't empty, by what their pods are here."""
+        """The batches that aren't empty, by what their pods are here. Those of a gang of several kinds stay what they are
+        where it can make a difference to one that another is there, by labels that nobody here knows."""
+        some = [batch for batch in batches if batch.count > 0]
+        if len(some) > 1 and any(batch.shape.constrained for batch in some):
+            return tuple(some)
         return tuple(
             [
                 Batch(self.kind(batch.shape), batch.count, batch.within) if self.concern(batch.shape) else batch.plain
-                for batch in batches
-                if batch.count > 0
+                for batch in some
             ]
         )
 
