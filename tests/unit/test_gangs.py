@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from startgate.engine.world import ClaimKind
 from startgate.model import names, objects
 from startgate.model.gang import Admission, Phase
 from startgate.model.objects import rfc3339
+from startgate.model.reasons import Code
 from startgate.model.resources import add
 from tests.unit.feed import NOW, Feed, Q, claimed, empty_cache, one_cpu
 
@@ -259,3 +261,48 @@ async def test_the_books_agree_with_a_recount_whatever_happens(
     paid = [each for each in world.claims if each.kind not in (ClaimKind.BIND, ClaimKind.REPLACE)]
     parts = [amounts for each in world.holders for amounts in (each.charge, each.leaving_charge)]
     assert add(*parts) == add(expected, *(amounts_of(claim.batches) for claim in paid))
+
+
+async def test_how_many_pods_wait_in_a_queue(cache: Cache) -> None:
+    """Made or not; but none of a Job whose user keeps it from making them, and none of one that runs or has ended."""
+    feed = Feed(cache)
+    feed.job("not-made-yet", pods=3)
+    feed.job("at-the-gate", pods=2)
+    feed.pod("at-the-gate", 0)
+    feed.job("parked", pods=5, suspend=True, parked=Code.DEEP_QUEUE)
+    feed.job("suspended", pods=7, suspend=True)
+    feed.job("held", pods=11, suspend=True, parked=Code.DEEP_QUEUE, annotations={names.HOLD: "true"})
+    feed.running("runs", pods=2)
+    feed.world()
+    assert feed.gangs.counts() == {"q": (5, 3 + 2 + 5, 1)}
+
+
+async def test_the_time_to_mend_a_loss_does_not_begin_with_a_wish_for_more(cache: Cache) -> None:
+    feed = Feed(cache)
+    feed.running("x", pods=2)
+    feed.world()
+    feed.running("x", pods=3)
+    feed.gang("x", slots=2)
+    feed.pod("x", 2)
+    feed.world()
+    assert feed.state("x").standing.phase is Phase.RUNNING
+    assert feed.state("x").lost_at is None
+    feed.gone("x", 1)
+    feed.world()
+    assert feed.state("x").lost_at == NOW
+
+
+async def test_the_gang_of_a_job_that_has_left_is_to_be_deleted(cache: Cache) -> None:
+    feed = Feed(cache)
+    feed.job("x")
+    feed.gang("x", slots=2)
+    feed.world()
+    assert not cache.ownerless
+    (job,) = cache.jobs.store
+    bare = msgspec.structs.replace(
+        job.spec, template=msgspec.structs.replace(job.spec.template, metadata=objects.ObjectMeta())
+    )
+    meta = msgspec.structs.replace(job.metadata, labels={}, resource_version=str(10**9))
+    cache.jobs.store.put(msgspec.structs.replace(job, metadata=meta, spec=bare))
+    feed.world()
+    assert [gang.metadata.name for gang in cache.ownerless.values()] == ["job-x"]
