@@ -155,6 +155,8 @@ class _Search:
         self._line = next((rule for rule in (Rule.GUARANTEE, Rule.DESERVED) if rule in rules), None)
         self._pairs: dict[str, tuple[Seat, Seat, frozenset[str]]] = {}
         """By queue that may have to give: the branches, and the resources in which theirs is compared."""
+        self._claims: dict[Seat, frozenset[str]] = {}
+        """By branch of the claimant: what it may claim from others, before anybody goes."""
         self._after: dict[str, Share] = {}
         """By queue: the share of the claimant's branch with the claimant in it, before anybody goes: who is taken of
         that branch may be spared in the end."""
@@ -171,8 +173,11 @@ class _Search:
         if self._line is None or pair is None:
             return False
         mine, theirs = pair
-        claimed = frozenset(shares.claimed(mine, self._asks, self._line))
-        if not shares.within(mine, self._asks, self._line) or not shares.above(theirs, claimed, self._line):
+        if mine not in self._claims:
+            within = shares.within(mine, self._asks, self._line)
+            self._claims[mine] = frozenset(shares.claimed(mine, self._asks, self._line) if within else ())
+        claimed = self._claims[mine]
+        if not shares.above(theirs, claimed, self._line):
             return False
         self._pairs[queue] = (mine, theirs, claimed)
         self._after[queue] = shares.share(mine, self._asks)

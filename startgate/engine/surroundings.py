@@ -37,6 +37,8 @@ class Surroundings:
         """What has been added and nobody has asked about yet."""
         self._bearers = False
         """Whether pods were added that keep others away."""
+        self._some_keep_out = bool(self._scratch.company.crowd.terms)
+        """Whether anybody is here, or is kept room for, who could keep out pods that ask for nothing of the kind."""
 
     def copy(self) -> "Surroundings":
         """Others that say the same; what is added to either isn't seen in the other."""
@@ -46,6 +48,7 @@ class Surroundings:
         twin._volumes = self._volumes.copy()
         twin._kept = self._kept.copy()
         twin._moves, twin._bearers = list(self._moves), self._bearers
+        twin._some_keep_out = self._some_keep_out
         return twin
 
     @classmethod
@@ -65,24 +68,27 @@ class Surroundings:
 
         They are no company to anybody yet: who wants to be beside them has to wait until they are there.
         """
+        self._some_keep_out = self._some_keep_out or shape.constrained
         for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
             self._kept.add(shape, slot, count)
 
     def add(self, shape: Shape, slots: Ints, counts: Ints) -> None:
         """As if so many more such pods were in each of these slots; negative: fewer."""
         self._moves.append((shape, slots, counts))
-        self._bearers = self._bearers or bool(shape.apart)
+        if shape.apart:
+            self._bearers = self._some_keep_out = True
 
     def concern(self, shape: Shape) -> bool:
         """Whether such a pod's place depends on more than what the nodes have free."""
-        if shape.constrained:
-            return True
+        return shape.constrained or (self._some_keep_out and self._is_kept_out(shape))
+
+    def _is_kept_out(self, shape: Shape) -> bool:
         company = self._scratch.company
-        if company.crowd.terms and company.concerns(shape):
-            return True
-        if self._bearers and self._moved().concerns(shape):
-            return True
-        return bool(self._kept) and any(other.constrained and any(self._at_stake(shape, other)) for other in self._kept)
+        return (
+            bool(company.crowd.terms and company.concerns(shape))
+            or (self._bearers and self._moved().concerns(shape))
+            or any(other.constrained and any(self._at_stake(shape, other)) for other in self._kept)
+        )
 
     def kind(self, shape: Shape) -> Shape:
         """What all that have the same answers here have in common. Labels by which nobody here knows such pods, as the

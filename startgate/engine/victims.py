@@ -114,7 +114,8 @@ class Victims:
         if queues not in self._freed:
             parts = [self._sum(queue)[1] for queue in sorted(queues)]
             self._freed[queues] = sum(parts[1:], parts[0])
-        return self._freed[queues] + (self._ground.ahead.room.amounts_on(self._started) if self._started else 0)
+        freed = self._freed[queues]
+        return freed + self._ground.ahead.room.amounts_on(self._started) if self._started else freed
 
     def _sum(self, queue: str) -> tuple[Amounts, Ints]:
         """All that runs in the queue and could be taken: by quota, and by node."""
