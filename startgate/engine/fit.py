@@ -73,8 +73,8 @@ class Room(Vacancy):
         return self._around.kind(shape)
 
     def kinds(self, batches: Sequence[Batch]) -> tuple[Batch, ...]:
-        """The batches that aren't empty, by what their pods are here. Those of a gang of several kinds stay what they are
-        where it can make a difference to one that another is there, by labels that nobody here knows."""
+        """The batches that aren't empty, by what their pods are here. Those of several kinds stay what they are where it
+        can make a difference to one that another is there, by labels that nobody here knows."""
         some = [batch for batch in batches if batch.count > 0]
         if len(some) > 1 and any(batch.shape.constrained for batch in some):
             return tuple(some)
