@@ -256,31 +256,39 @@ class Room(Vacancy):
         as a share of the node in the resource that lacks most. Of domains the one in which the most fit already.
         """
         counts, within = by_shape(batches), within_of(batches)
-        if within is None or not within.key:
-            return self._clear(counts, None)
         order = self._hardest_first(counts)
-        needs = [Need(counts[shape], self._then(shape), self._stock(shape).key) for shape in order]
-        found = soonest(self.cluster, within, needs, [self._stock(shape).fits for shape in order])
-        return next((taken for region in islice(found, TRIES) if (taken := self._clear(counts, region))), None)
+        orders = list(islice(permutations(order), ORDERS))
+        places: Iterable[Region | None] = (None,)
+        if within is not None and within.key:
+            needs = [Need(counts[shape], self._then(shape), self._stock(shape).key) for shape in order]
+            places = islice(soonest(self.cluster, within, needs, [self._stock(each).fits for each in order]), TRIES)
+        tries = (self._clear(order, counts, region) for region in places for order in orders)
+        return next((taken for taken in tries if taken is not None), None)
 
-    def _clear(self, counts: dict[Shape, int], region: Region | None) -> tuple[Placement, ...] | None:
-        taken: list[Placement] = []
-        for shape in self._hardest_first(counts):
+    def _clear(
+        self, order: Sequence[Shape], counts: dict[Shape, int], region: Region | None
+    ) -> tuple[Placement, ...] | None:
+        taken: dict[Shape, tuple[Ints, Ints]] = {}
+        for shape in order:
             want = counts[shape]
             fits = np.minimum(self._then(shape), want)
             if region is not None:
                 fits *= region.inside
-            chosen, pods = self._least_to_clear(shape, want, fits, region)
+            chosen, pods = self._least_to_clear(shape, want, fits, region, taken)
             if int(pods.sum()) < want:
-                self.let_go(taken)
+                for other, (slots, kept) in taken.items():
+                    self._add(other, slots, kept, ours=False)
                 return None
             self._add(shape, chosen, -pods, ours=False)
-            taken.append(self._placement(shape, chosen, pods))
-        return tuple(taken)
+            taken[shape] = chosen, pods
+        return tuple(self._placement(shape, *found) for shape, found in taken.items())
 
-    def _least_to_clear(self, shape: Shape, want: int, fits: Ints, region: Region | None) -> tuple[Ints, Ints]:
+    def _least_to_clear(
+        self, shape: Shape, want: int, fits: Ints, region: Region | None, taken: dict[Shape, tuple[Ints, Ints]]
+    ) -> tuple[Ints, Ints]:
         """(slots, pods in each) of so many pods, or of fewer, where the nodes take `fits` once they are cleared. What
-        other pods have to say counts as it is now, if there is a place so; else as it is once gangs have ended."""
+        other pods have to say counts as it is now, if there is a place so; else as it is once gangs have ended, and the
+        others of its own (`taken`) are there."""
         stock = self._stock(shape)
         rows, offers = stock.rows[:, 0], np.maximum(stock.offers(), 1)
         if self._around.concern(shape):
@@ -288,7 +296,12 @@ class Room(Vacancy):
             keys = (np.maximum(lacks, 0.0) * 2**20).astype(np.int64) * 2**20 + self.cluster.ranks()
             found = self._around.arrange(_there(shape, region), want, fits, keys)
             if found.total < want:
-                found = self._without_gangs().arrange(_there(shape, region), want, fits, keys)
+                later = self._without_gangs()
+                for other, (slots, pods) in taken.items():
+                    later.add(other, slots, pods)
+                found = later.arrange(_there(shape, region), want, fits, keys)
+                for other, (slots, pods) in taken.items():
+                    later.add(other, slots, -pods)
             return found.slots, found.counts
         slots = np.repeat(np.arange(len(fits)), fits)
         turn = np.arange(len(slots)) - np.repeat(np.cumsum(fits) - fits, fits) + 1
@@ -298,7 +311,7 @@ class Room(Vacancy):
         return chosen, counts.astype(np.int64)
 
     def _without_gangs(self) -> Surroundings:
-        """What other pods will have to say once gangs have ended. Made once: nothing is added to it."""
+        """What other pods will have to say once gangs have ended. Made once: what is added is taken out again."""
         if self._later is None:
             self._later = Surroundings.without_gangs(self.cluster)
         return self._later

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import NamedTuple
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from startgate.model.shape import HostPort, Shape
 from tests.unit.test_giving_way import Field, gave_way
 from tests.unit.worlds import cluster, gang, node, shape, stay_of
 
+UNHURRIED = settings(deadline=None)  # the machine may be busy with other things
 RACK, DISK = "rack", "disk"
 ONE = shape(cpu=1)
 
@@ -256,6 +257,7 @@ def smalls(draw: st.DrawFn, *, alike: bool = False) -> Small:
     )
 
 
+@UNHURRIED
 @given(smalls(alike=True), st.data())
 def test_where_any_set_of_gangs_would_do_some_are_asked(small: Small, data: st.DataObject) -> None:
     gone = data.draw(st.sampled_from(list(small.allowed())[1:] or [()]))
@@ -263,6 +265,7 @@ def test_where_any_set_of_gangs_would_do_some_are_asked(small: Small, data: st.D
     assert asks.victims() or asks.room(()) == asks.pods
 
 
+@UNHURRIED
 @given(smalls())
 def test_those_who_are_asked_are_enough_and_none_of_them_could_stay(small: Small) -> None:
     victims = small.victims()
