@@ -223,6 +223,15 @@ def _by_volumes(room: Room, shape: Shape, sorting: _Sorting) -> None:
         sorting.put("that can't have its volumes", sorting.open)
 
 
+def without_volumes(room: Room, shape: Shape) -> bool:
+    """Whether nodes have no volumes for such pods, whatever else may be in the way; of many nodes some are asked."""
+    if not (shape.claims or shape.ephemeral):
+        return False
+    slots = np.flatnonzero(room.matching(shape))[:ASKED].tolist()
+    found = [room.around.volume_obstacle(shape, slot) for slot in slots]
+    return bool(found) and all(text is not None and lacks_volumes(text) for text in found)
+
+
 def _part(asks: Mapping[str, int], which: Iterable[str]) -> dict[str, int]:
     return {each: asks[each] for each in which}
 

@@ -194,6 +194,8 @@ def _too_few(room: Room, batch: Batch, whole: int, found: Sorted, inside: tuple[
         missing = scale(shape.amounts, want - found.fit)
         return _Lack(code=Code.FRAGMENTED, facts=facts, until="enough is free in one place", missing=missing)
     some_day = "enough pods end, or nodes or volumes are added" if found.lacks_volumes else SOME_DAY
+    if misfit.without_volumes(room, there):
+        some_day = "enough pods end and there are volumes for its claims"
     return _Lack(code=Code.NO_ROOM, facts=facts, until=some_day, missing=lacks)
 
 

@@ -203,6 +203,75 @@ def test_where_a_claim_will_have_its_volume_is_not_known_for_good() -> None:
     assert why(nodes, (9, shape(cpu=2, namespace="ns", claims=("data",)))).code is Code.NEVER_FITS
 
 
+def test_what_is_needed_is_a_volume() -> None:
+    """A claim that waits for its first pod: none there, then one that somebody else's claim has got."""
+    nodes = cluster(*four())
+    nodes.storage.set_class(storage.VolumeClass(name="local", provisioner="kubernetes.io/no-provisioner", waits=True))
+    nodes.storage.set_claim(storage.VolumeClaim(namespace="ns", name="data", storage_class="local"))
+    asked = shape(cpu=1, namespace="ns", claims=("data",))
+    volumes = (
+        "waits for the volumes of 2 pods: 0 would get theirs now; of 4 nodes: 4 without a volume for claim data; "
+        "it starts when there are volumes for all of them"
+    )
+    assert why(nodes, (2, asked)).message == volumes
+    taken = replace(_volume("pv", ("a",)), storage_class="local", claim=("ns", "other", ""))
+    nodes.storage.set_volume(taken)
+    assert why(nodes, (2, asked)).message == volumes
+    for number, name in enumerate(("a1", "a2", "b1", "b2")):
+        nodes.add_pod(f"p{number}", name, shape(cpu=4))
+    full = why(nodes, (2, asked)).message
+    assert full.endswith("; it starts when enough pods end and there are volumes for its claims"), full
+
+
+def test_kinds_that_no_empty_nodes_take_together_aren_t_told_to_wait_for_others() -> None:
+    nodes = cluster(node("a", cpu="4"), node("b", cpu="4"))
+    nodes.add_pod("p", "a", shape(cpu=1))
+    found = why(nodes, (2, shape(cpu=3)), (1, shape(cpu=2)))
+    assert found.code is Code.NOT_SURE
+    assert found.message.endswith(
+        "; with every node empty none are found for all of them either; it starts when nodes are added, or it asks for "
+        "less"
+    )
+    held_by_others = asked_beside(nodes, [held(nodes, "h", ("b", shape(cpu=3)))], (2, shape(cpu=3)), (1, shape(cpu=2)))
+    in_use = stay_of(held_by_others, "g").reason
+    assert in_use.code is Code.CLUSTER_IN_USE
+    assert in_use.message.endswith("; it starts when nodes are added")
+
+
+def test_pods_that_could_be_placed_but_not_told_where() -> None:
+    """Two on one node, and one on the other: kube-scheduler could put the second one elsewhere."""
+    nodes = cluster(*(node(name, cpu=cpu, labels={ZONE: zone, HOST: name}) for name, cpu, zone in _uneven()))
+    nodes.add_pod("p", "a2", shape(cpu=1))
+    spreads = (Spread(ZONE, 2, selecting(app="web")), Spread(ZONE, 1, selecting(app="web"), min_domains=2))
+    assert why(nodes, (3, social("web", spread=spreads))).message == (
+        "has quota and waits until it is sure that all of its pods get a node: places are found for 2 of 3 pods "
+        "(1 cpu each); more fit where each takes the right one of several nodes, and kube-scheduler, which takes pods "
+        "one by one, can't be told which; it starts when enough pods end or nodes are added"
+    )
+    nodes.remove_pod("p")
+    assert went(decide(world(nodes, ANY, [gang("g", "q", (3, social("web", spread=spreads)))]), 0)) == ["g"]
+
+
+def _uneven() -> list[tuple[str, str, str]]:
+    return [("a1", "2", "a"), ("a2", "1", "a"), ("b1", "2", "b")]
+
+
+def test_whose_end_would_do_is_asked_of_who_decides() -> None:
+    """That all fit isn't enough: the end of the gang on the third node is, since then each has a node of its own."""
+    nodes = cluster(*(node(name, cpu=cpu, labels={ZONE: zone, HOST: name}) for name, cpu, zone in _uneven()))
+    spreads = (Spread(ZONE, 2, selecting(app="web")), Spread(ZONE, 1, selecting(app="web"), min_domains=2))
+    holders = [held(nodes, "early", ("a1", shape(cpu=0.1))), held(nodes, "third", ("a2", shape(cpu=1)))]
+    found = message(asked_beside(nodes, holders, (3, social("web", spread=spreads))))
+    assert "it starts when ns/third (1 pod) ends" in found
+
+
+def test_labels_are_named_with_their_article() -> None:
+    nodes = cluster(*(node(name, cpu="4", labels={"kubernetes.io/os": "linux"}) for name in ("a", "b")))
+    nodes.add_pod("p", "a", social("noisy"))
+    web = social("web", apart=(near("kubernetes.io/os", selecting(app="noisy")),))
+    assert nodes_of(why(nodes, (1, web))) == "of 2 nodes: 2 in an os with pods app=noisy (its anti-affinity)"
+
+
 def _volume(name: str, zones: Sequence[str]) -> storage.Volume:
     term = NodeSelectorTerm((Requirement(ZONE, "In", tuple(zones)),))
     return storage.Volume(name=name, affinity=NodeSelector((term,)), claim=("ns", "data", ""), modes=("ReadWriteMany",))
