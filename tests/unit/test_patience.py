@@ -62,20 +62,30 @@ def test_the_zone_where_it_will_have_company_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "outsider",
-    [shape(ports=(HostPort(8080),)), shape(apart=(PodTerm(HOST, THE_XS, ("ns",)),), namespace="ns")],
-    ids=["port", "apart"],
+    ("outsider", "how"),
+    [
+        (shape(ports=(HostPort(8080),)), {}),
+        (shape(ports=(HostPort(8080),)), {"nominated": True}),
+        (shape(apart=(PodTerm(HOST, THE_XS, ("ns",)),), namespace="ns"), {}),
+    ],
+    ids=["port", "port to be", "apart"],
 )
-def test_who_is_kept_waiting_by_others_than_gangs_is_not(outsider: Shape) -> None:
-    """Nobody knows whether those ever end."""
+def test_who_is_kept_waiting_by_others_than_gangs_is_not(outsider: Shape, how: dict[str, bool]) -> None:
+    """Nobody knows whether those ever end. The small one would have all of n0."""
     each = shape(cpu=1, ports=(HostPort(8080),), **X)
     field = Field(nodes(8, 8), ANY)
-    field.nodes.add_pod("other", "n0", outsider)
+    field.nodes.add_pod("other", "n0", outsider, **how)
     field.runs("old", "q", each, {"n1": 1})
-    big, small = gang("big", "q", (2, each)), gang("small", "q", (1, shape(cpu=1)), since=500.0)
-    assert went(decide(field.with_waiting(big, small), 600.0)) == ["small"]
-    one = decide(field.with_waiting(gang("one", "q", (1, each)), small), 600.0)
-    assert went(one) == ["small"]
+    small = gang("small", "q", (1, shape(cpu=8)), since=500.0)
+    assert went(decide(field.with_waiting(gang("big", "q", (2, each)), small), 600.0)) == ["small"]
+
+
+def test_who_is_kept_waiting_by_what_is_on_its_way_out_is_protected() -> None:
+    field = Field(nodes(8, 8), ANY)
+    field.nodes.add_pod("other", "n0", shape(ports=(HostPort(8080),)), leaving=True)
+    field.runs("old", "q", PORT, {"n1": 1})
+    small = gang("small", "q", (1, shape(cpu=8)), since=500.0)
+    assert went(decide(field.with_waiting(gang("big", "q", (2, PORT)), small), 600.0)) == []
 
 
 def test_who_can_never_fit_is_not_protected() -> None:
@@ -104,6 +114,33 @@ def test_who_is_sure_to_have_given_its_port_back_in_time_may_pass() -> None:
         assert (
             went(decide(field.with_waiting(big, gang("s", "q", (1, PORT), since=700.0, lasts=lasts)), 1000.0)) == goes
         )
+
+
+def test_it_starts_when_the_first_are_gone_that_are_enough() -> None:
+    field = Field(nodes(4, 4, 4), ANY)
+    for i, ends in ((1, 2000.0), (2, 1500.0)):
+        field.runs(f"old{i}", "q", PORT, {f"n{i}": 1}, ends=ends)
+    big = gang("big", "q", (2, PORT))
+    for lasts, passes in ((400.0, ["s"]), (900.0, [])):
+        small = gang("s", "q", (1, PORT), since=700.0, lasts=lasts)
+        assert went(decide(field.with_waiting(big, small), 1000.0)) == passes
+
+
+def test_those_who_will_have_ended_are_still_there_for_all_others() -> None:
+    field = Field(nodes(4, 4), ANY)
+    field.runs("old", "q", PORT, {"n0": 1}, ends=2000.0)
+    small = [gang(f"s{i}", "q", (1, PORT), since=700.0 + i, lasts=900.0) for i in range(2)]
+    assert went(decide(field.with_waiting(gang("big", "q", (2, PORT)), *small), 1000.0)) == ["s0"]
+
+
+def test_no_other_queue_waits_for_who_would_take_its_own_above_what_it_deserves() -> None:
+    queues = {"a": QueueSpec(deserved={"cpu": "4"}), "b": QueueSpec(deserved={"cpu": "2"})}
+    for running, passes in ((1, []), (2, ["other"])):
+        field = Field(nodes(6), queues)
+        field.runs("a", "a", shape(cpu=1), {"n0": running}, takeable=False)
+        field.runs("b", "b", shape(cpu=1), {"n0": 3}, takeable=False)
+        waiting = gang("big", "a", (1, shape(cpu=3))), gang("other", "b", (1, shape(cpu=1)), since=500.0)
+        assert went(decide(field.with_waiting(*waiting), 600.0)) == passes
 
 
 # --- whoever starts meanwhile -----------------------------------------------------------------------------------
