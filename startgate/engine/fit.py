@@ -73,11 +73,11 @@ class Room(Vacancy):
         return self._around.kind(shape)
 
     def kinds(self, batches: Sequence[Batch]) -> tuple[Batch, ...]:
-        """The batches that aren't empty, by what their pods are here. Those of several kinds stay what they are where it
-        can make a difference to one that another is there, by labels that nobody here knows."""
+        """The batches that aren't empty, by what their pods are here: of several kinds, to one another too."""
         some = [batch for batch in batches if batch.count > 0]
         if len(some) > 1 and any(batch.shape.constrained for batch in some):
-            return tuple(some)
+            kinds = self._around.kinds([batch.shape for batch in some])
+            return tuple([Batch(kind, batch.count, batch.within) for kind, batch in zip(kinds, some, strict=True)])
         return tuple(
             [
                 Batch(self.kind(batch.shape), batch.count, batch.within) if self.concern(batch.shape) else batch.plain

@@ -4,7 +4,7 @@ The other half of a room: `fit` counts amounts, and asks here where amounts aren
 added is undone by adding the same with the other sign; as long as nobody asks, adding costs next to nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -95,11 +95,27 @@ class Surroundings:
         name of their Job, make no difference."""
         if not self.concern(shape):
             return shape.plain
+        keys = self._unknown(shape)
+        return self._alike(shape, keys) or shape if keys else shape
+
+    def kinds(self, shapes: Sequence[Shape]) -> list[Shape]:
+        """The same of those that one gang has, of which one may know another by labels that nobody else here knows:
+        only where they all have the same value is it theirs alone."""
+        known = [set(self._unknown(shape)) for shape in shapes]
+        keys = tuple(
+            key for key in sorted(set.intersection(*known)) if len({shape.label_map[key] for shape in shapes}) == 1
+        )
+        twins = [self._alike(shape, keys) for shape in shapes] if keys else []
+        return [twin for twin in twins if twin is not None] if all(twins) and twins else list(shapes)
+
+    def _unknown(self, shape: Shape) -> tuple[str, ...]:
+        """Keys of its labels by which nobody here knows such pods."""
+        rivals = {label for others in self._nominees.values() for other in others for label in other.labels}
+        return tuple([key for key in self._moved().unheard(shape) if (key, shape.label_map[key]) not in rivals])
+
+    def _alike(self, shape: Shape, keys: tuple[str, ...]) -> Shape | None:
+        """What all have in common that differ in the values of these labels alone; None if it makes a difference."""
         scratch, rivals = self._moved(), {other for others in self._nominees.values() for other in others}
-        known = {label for other in rivals for label in other.labels}
-        keys = tuple([key for key in scratch.unheard(shape) if (key, shape.label_map[key]) not in known])
-        if not keys:
-            return shape
         twin, namespaces = alike(shape, keys), scratch.company.namespaces
         same = scratch.same(shape, twin) and all(
             term.picks(shape.namespace, shape.label_map, namespaces)
@@ -108,7 +124,7 @@ class Surroundings:
             for term in other.apart
         )
         same = same and all(self._at_stake(shape, other) == self._at_stake(twin, other) for other in self._kept)
-        return twin if same else shape
+        return twin if same else None
 
     def most(self, shape: Shape, up_to: int, fits: Ints) -> int:
         """How many such pods can be placed, `fits` (by slot) as far as amounts and the nodes' own filters go; what is

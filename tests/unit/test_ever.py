@@ -113,6 +113,19 @@ def test_kinds_that_keep_one_another_away_don_t_speak_for_those_that_do_not() ->
     assert went(decide(made, 0)) == ["second"]
 
 
+def test_gangs_of_two_kinds_that_differ_in_the_name_of_their_job_alone_are_judged_once() -> None:
+    room = Room(cluster(node("n", cpu="4", labels={HOST: "n"})))
+
+    def kinds(job: str) -> tuple[Batch, ...]:
+        labels, apart = ((JOB, job),), (near(HOST, selecting(job=job)),)
+        leader = shape(cpu=1, namespace="ns", labels=labels)
+        return room.kinds((Batch(leader, 1), Batch(replace(leader, apart=apart), 2)))
+
+    assert kinds("a") == kinds("b")
+    first, second = kinds("a")
+    assert second.shape.apart[0].picks("ns", first.shape.label_map, {})
+
+
 # The kinds of gangs that were told something else.
 
 
