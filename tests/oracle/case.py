@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import yaml
+
+from startgate.model.names import TOPOLOGY
 
 Json: TypeAlias = dict[str, Any]
 
@@ -53,6 +55,13 @@ class Case:
     features: tuple[str, ...]
     objects: tuple[Json, ...]
     gang: tuple[Json, ...]
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of the gang's Job."""
+
+    @property
+    def topology(self) -> str:
+        """The label of which all of its nodes must have one value; "" for none."""
+        return self.annotations.get(TOPOLOGY, "")
 
     def cut(self, pods: int) -> Case:
         """With the first so many pods of the gang."""
@@ -76,6 +85,8 @@ class Case:
 
     def lesser(self) -> Iterator[Case]:
         """All that is this case with a part of one object, or of the pods of one shape, left out."""
+        for name in self.annotations:
+            yield replace(self, annotations={key: value for key, value in self.annotations.items() if key != name})
         for pod in [pod for index, pod in enumerate(self.gang) if pod not in self.gang[:index]]:
             for less in _less(pod):
                 yield replace(self, gang=tuple(less if each == pod else each for each in self.gang))
@@ -91,6 +102,7 @@ class Case:
                     "name": self.name,
                     **said,
                     "features": list(self.features),
+                    **({"annotations": dict(self.annotations)} if self.annotations else {}),
                     "objects": list(self.objects),
                     "gang": list(self.gang),
                 },
@@ -104,7 +116,8 @@ class Case:
     def read(cls, path: Path) -> Case:
         """What `write` has written."""
         it = yaml.safe_load(path.read_text())
-        return cls(str(it["name"]), tuple(it["features"]), tuple(it["objects"]), tuple(it["gang"]))
+        features, made, gang = (tuple(it[part]) for part in ("features", "objects", "gang"))
+        return cls(str(it["name"]), features, made, gang, it.get("annotations", {}))
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

@@ -35,7 +35,7 @@ def host_ports(draft: Draft) -> None:
         draft.pick(containers)["ports"] = [_port(draft)]
 
 
-def _rack(draft: Draft) -> None:
+def mark_racks(draft: Draft) -> None:
     for node in draft.nodes:
         if RACK not in node["metadata"]["labels"] and draft.often(0.8):
             draft.mark(node, **{RACK: draft.pick("rs")})
@@ -69,7 +69,7 @@ def _own(pod: Json) -> Json:
 
 
 def _add(draft: Draft, pod: Json, side: str) -> None:
-    _rack(draft)
+    mark_racks(draft)
     terms = pod["spec"].setdefault("affinity", {}).setdefault(side, {}).setdefault(REQUIRED, [])
     for _ in range(draft.pick((1, 1, 1, 2))):
         terms.append(_term(draft, _own(pod) if draft.often(0.5) else _selector(draft)))
@@ -156,7 +156,7 @@ def _constraints(draft: Draft) -> Iterator[Json]:
 
 
 def topology_spread(draft: Draft) -> None:
-    _rack(draft)
+    mark_racks(draft)
     for pod in draft.some(draft.shapes):
         constraints = []
         for key in draft.rng.sample((HOSTNAME, ZONE, RACK), draft.pick((1, 1, 1, 2))):

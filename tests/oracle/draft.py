@@ -22,11 +22,13 @@ SINCE: Final = "2026-01-01T00:00:00Z"
 
 
 class Draft:
-    """`shapes`: the templates of the gang, one or two; `extra`: objects that are neither nodes nor pods."""
+    """`shapes`: the templates of the gang, one or two; `extra`: objects that are neither nodes nor pods; `annotations`:
+    of the gang's Job."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
         self.extra: list[Json] = []
+        self.annotations: dict[str, str] = {}
         self.nodes = [self._node(number) for number in range(rng.choice((2, 2, 3, 3, 3, 4, 4, 5, 6, 8)))]
         self.others = [self._other(number) for number in range(rng.choice((0, 0, 1, 2, 3, 4, 6, 8, 12)))]
         self.shapes = [self._template(number) for number in range(rng.choice((1, 1, 1, 2)))]

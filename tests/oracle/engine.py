@@ -6,7 +6,7 @@ Only public functions of the library are called, in the way in which the control
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -16,8 +16,8 @@ from startgate.engine.cluster import Cluster
 from startgate.engine.cycle import decide
 from startgate.engine.observe import batches
 from startgate.engine.storage import Storage
-from startgate.engine.world import Waiting, World
-from startgate.model import objects
+from startgate.engine.world import Waiting, Within, World
+from startgate.model import names, objects
 from startgate.model.drivers import (
     CSIDriver,
     CSINode,
@@ -58,6 +58,8 @@ class Answer:
     nodes: tuple[str, ...] = ()
     pins: tuple[Mapping[str, str], ...] = ()
     """For each pod, what its node selector gets to keep it to its node; empty where that isn't needed."""
+    domain: Mapping[str, str] = field(default_factory=dict)
+    """What the node selectors of all get to keep them in one domain."""
     code: str = ""
     says: str = ""
     shapes: int = 1
@@ -67,8 +69,8 @@ class Answer:
     and may miss a fit (engine/constraints.py)."""
 
 
-def ask(stored: Mapping[str, Sequence[Json]], gang: Sequence[Json]) -> Answer:
-    """`stored`: the objects by kind, and the gang's pods, as the API server has them."""
+def ask(stored: Mapping[str, Sequence[Json]], gang: Sequence[Json], annotations: Mapping[str, str]) -> Answer:
+    """`stored`: the objects by kind, and the gang's pods, as the API server has them; `annotations`: its Job's."""
     cluster = Cluster()
     for it in stored.get("Namespace", ()):
         namespace = msgspec.convert(it, objects.Namespace)
@@ -80,7 +82,9 @@ def ask(stored: Mapping[str, Sequence[Json]], gang: Sequence[Json]) -> Answer:
         pod = _pod(it)
         place = pod.node or pod.nominated
         cluster.add_pod(pod.uid, place, pod.shape, leaving=pod.deleting, nominated=not pod.node)
-    return _answer(cluster, [_pod(it) for it in gang])
+    key, prefer = annotations.get(names.TOPOLOGY, ""), annotations.get(names.PREFER_TOPOLOGY, "")
+    within = Within(key=key, prefer=prefer) if annotations else None
+    return _answer(cluster, [_pod(it) for it in gang], within)
 
 
 def _store(storage: Storage, stored: Mapping[str, Sequence[Json]]) -> None:
@@ -104,7 +108,7 @@ def _pod(it: Json) -> Pod:
     return pod_of(msgspec.convert(it, objects.Pod))
 
 
-def _answer(cluster: Cluster, pods: Sequence[Pod]) -> Answer:
+def _answer(cluster: Cluster, pods: Sequence[Pod], within: Within | None) -> Answer:
     unchecked = sorted({each for pod in pods for each in pod.shape.unchecked})
     waiting = Waiting(
         gang=GANG,
@@ -112,7 +116,7 @@ def _answer(cluster: Cluster, pods: Sequence[Pod]) -> Answer:
         namespace=HOME,
         priority=pods[0].shape.priority,
         since=0.0,
-        minimum=batches(pods),
+        minimum=batches(pods, within),
         preempts=False,
         obstacle=reason(Code.CANNOT_CHECK, what=" and ".join(unchecked)) if unchecked else None,
     )
@@ -126,7 +130,7 @@ def _answer(cluster: Cluster, pods: Sequence[Pod]) -> Answer:
     where = dict(assigned(pods, plan.go[0]))
     nodes = tuple(where[pod.uid] for pod in pods)
     pins = tuple(cluster.own_label(node) for node in nodes) if plan.go[0].pinned else ()
-    return Answer(True, tight=plan.go[0].tight, nodes=nodes, pins=pins)
+    return Answer(True, tight=plan.go[0].tight, nodes=nodes, pins=pins, domain=plan.go[0].node_selector)
 
 
 def _bonds(shape: Shape, namespaces: Mapping[str, Mapping[str, str]]) -> int:

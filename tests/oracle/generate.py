@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from tests.oracle import company, nodes, volumes
+from tests.oracle import company, domains, nodes, volumes
 from tests.oracle.case import Case
 from tests.oracle.draft import Draft
 
-FEATURES: Final = {**nodes.FEATURES, **company.FEATURES, **volumes.FEATURES}
+FEATURES: Final = {**nodes.FEATURES, **company.FEATURES, **volumes.FEATURES, **domains.FEATURES}
 """By name, in the order in which they are put into a case: later ones build on what earlier ones have put there."""
 
 ENABLED: Final = tuple(FEATURES)
@@ -27,4 +27,4 @@ def generate(seed: int, number: int, enabled: Sequence[str] = ENABLED) -> Case:
     features = tuple(name for name in FEATURES if name in drawn)
     for name in features:
         FEATURES[name](draft)
-    return Case(f"{seed}-{number}", features, draft.objects(), draft.gang())
+    return Case(f"{seed}-{number}", features, draft.objects(), draft.gang(), draft.annotations)

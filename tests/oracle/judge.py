@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -72,11 +73,12 @@ class Judge:
         try:
             stored, gang = await self._prepare(case)
             if edge is not None:
-                pods = _pods_at_edge([ask(stored, gang[:count]).goes for count in range(1, len(gang) + 1)], edge)
+                counts = range(1, len(gang) + 1)
+                pods = _pods_at_edge([ask(stored, gang[:count], case.annotations).goes for count in counts], edge)
                 case, gang = case.cut(pods), gang[:pods]
-            answer = ask(stored, gang)
+            answer = ask(stored, gang, case.annotations)
             if answer.goes:
-                unbound = await self._at_once(gang, answer, Random(case.name))
+                unbound = await self._at_once(case, gang, answer)
             else:
                 unbound = await self._in_orders(case, gang)
         finally:
@@ -88,22 +90,27 @@ class Judge:
         self._named = case.renamed(f"x{self._runs}")
         return await self._plane.prepare(self._named)
 
-    async def _at_once(self, gang: list[Json], answer: Answer, rng: Random) -> list[str]:
+    async def _at_once(self, case: Case, gang: list[Json], answer: Answer) -> list[str]:
         """Lets the pods go as the controller does: all at once, so that any may be the first."""
-        order = list(range(len(gang)))
+        if set(answer.domain) != {case.topology} - {""}:
+            return [f"kept to {dict(answer.domain)}, and not to one value of {case.topology}"]
+        order, rng = list(range(len(gang))), Random(case.name)
         if rng.random() < 0.5:
             rng.shuffle(order)
         nodes = [answer.nodes[index] for index in order] if answer.tight else []
-        pins = [answer.pins[index] for index in order] if answer.pins else []
+        pins = [{**answer.domain, **(answer.pins[index] if answer.pins else {})} for index in order]
         return await self._plane.release([gang[index] for index in order], nodes, pins)
 
     async def _in_orders(self, case: Case, gang: list[Json]) -> list[str]:
-        """Lets the pods go in several orders; nothing where all are bound in one of them."""
-        unbound: list[str] = []
-        for number, order in enumerate(_orders(case.gang, Random(case.name))):
+        """Lets the pods go in several orders, in one domain after the other where they are to be in one; nothing where
+        all are bound in one of them."""
+        unbound = [f"no node has {case.topology}"]
+        domains, orders = len(_domains(self._named)), _orders(case.gang, Random(case.name))
+        for number, (place, order) in enumerate(itertools.product(range(domains), orders)):
             if number:
                 gang = await self._afresh(case, gang)
-            unbound = await self._plane.release([gang[index] for index in order])
+            domain = _domains(self._named)[place]  # under the names that it has now
+            unbound = await self._plane.release([gang[index] for index in order], pins=[domain] * len(order))
             if not unbound:
                 break
         return unbound
@@ -177,6 +184,17 @@ def _pods_at_edge(goes: Sequence[bool], rng: Random) -> int:
     if not edges:
         return rng.choice((1, 2, len(goes)))
     return rng.choice(edges) + rng.choice((0, 1))
+
+
+def _domains(case: Case) -> list[dict[str, str]]:
+    """What keeps the pods in each of the domains that they may have together; where they may be anywhere, nothing."""
+    key = case.topology
+    if not key:
+        return [{}]
+    labels = [it["metadata"].get("labels", {}) for it in case.objects if it["kind"] == "Node"]
+    values = sorted({each[key] for each in labels if key in each})
+    own = [pod["spec"].get("nodeSelector", {}) for pod in case.gang]
+    return [{key: value} for value in values if all(each.get(key, value) == value for each in own)]
 
 
 def _orders(gang: Sequence[Json], rng: Random) -> list[list[int]]:

@@ -54,6 +54,7 @@ PATHS: Final = {
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
     "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
     "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "CSIStorageCapacity": f"/apis/storage.k8s.io/v1/namespaces/{HOME}/csistoragecapacities",
     "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
     "RuntimeClass": "/apis/node.k8s.io/v1/runtimeclasses",
 }
@@ -64,6 +65,7 @@ FIRST: Final = (
     "PersistentVolume",
     "CSIDriver",
     "CSINode",
+    "CSIStorageCapacity",
     "VolumeAttachment",
 )
 """Made before the nodes, in this order; pods come last."""

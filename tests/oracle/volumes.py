@@ -40,14 +40,14 @@ def _claim_spec(storage_class: str, mode: str, size: str = "1Gi") -> Json:
     }
 
 
-def _claim(draft: Draft, storage_class: str, mode: str, volume: str = "") -> str:
+def _claim(draft: Draft, storage_class: str, mode: str, volume: str = "", size: str = "1Gi") -> str:
     """A claim; with a volume it is bound to it."""
     name = _name(draft, "PersistentVolumeClaim")
     it: Json = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": name, "namespace": HOME},
-        "spec": _claim_spec(storage_class, mode),
+        "spec": _claim_spec(storage_class, mode, size),
     }
     if volume:
         it["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
@@ -139,6 +139,17 @@ def _drivers(draft: Draft, *, keys: Sequence[str] = (), most: Sequence[int] = ()
                 driver["allocatable"] = {"count": draft.pick(most)}
 
 
+def _driver(draft: Draft) -> Json:
+    """What holds of the driver on every node."""
+    found = [it for it in draft.extra if it["kind"] == "CSIDriver"]
+    if not found:
+        it = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER}}
+        found = [{**it, "spec": {"attachRequired": True}}]
+        draft.extra += found
+    spec: Json = found[0]["spec"]
+    return spec
+
+
 def bound_volumes(draft: Draft) -> None:
     """Claims that are bound to volumes which can be mounted on some nodes only."""
     claim, volume = _bound(draft)
@@ -166,6 +177,47 @@ def first_use(draft: Draft) -> None:
             _use(pod, _claim(draft, storage_class, MANY))
         else:
             _use_ephemeral(pod, _claim_spec(storage_class, "ReadWriteOnce"))
+
+
+def storage_capacity(draft: Draft) -> None:
+    """A driver that says how large a volume it can make where."""
+    _driver(draft)["storageCapacity"] = draft.often(0.9)
+    classes = [_class(draft, waits=True) for _ in range(draft.pick((1, 1, 2)))]
+    for storage_class in classes:
+        for _ in range(draft.pick((0, 1, 1, 2, 3))):
+            draft.extra.append(_room(draft, storage_class))
+    for pod in draft.some(draft.shapes):
+        for _ in range(draft.pick((1, 1, 2))):
+            size = draft.pick(("600Mi", "1Gi", "1Gi", "2Gi"))
+            storage_class = draft.pick(classes)
+            if draft.often(0.3):
+                _use(pod, _claim(draft, storage_class, MANY, size=size))
+            else:
+                _use_ephemeral(pod, _claim_spec(storage_class, "ReadWriteOnce", size))
+
+
+def _room(draft: Draft, storage_class: str) -> Json:
+    it: Json = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIStorageCapacity",
+        "metadata": {"name": _name(draft, "CSIStorageCapacity"), "namespace": HOME},
+        "storageClassName": storage_class,
+    }
+    if draft.often(0.95):
+        zones = {"key": ZONE, "operator": draft.pick(("In", "NotIn")), "values": draft.some("abc")}
+        it["nodeTopology"] = draft.pick(
+            (
+                {},
+                {"matchLabels": {ZONE: draft.pick("abc")}},
+                {"matchLabels": {HOSTNAME: draft.pick(draft.nodes)["metadata"]["name"]}},
+                {"matchExpressions": [zones]},
+            )
+        )
+    if draft.often(0.9):
+        it["capacity"] = draft.pick(("0", "1Gi", "1Gi", "3Gi"))
+        if draft.often(0.3):  # never alone: kube-scheduler 1.37 dies of that, when it scores nodes
+            it["maximumVolumeSize"] = draft.pick(("700Mi", "1Gi", "2Gi"))
+    return it
 
 
 def local_volumes(draft: Draft) -> None:
@@ -234,14 +286,7 @@ def attachments(draft: Draft) -> None:
 
 def missing_drivers(draft: Draft) -> None:
     """Nodes without a driver that pods with its volumes can't do without."""
-    draft.extra.append(
-        {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "CSIDriver",
-            "metadata": {"name": DRIVER},
-            "spec": {"attachRequired": True, "preventPodSchedulingIfMissing": draft.often(0.8)},
-        }
-    )
+    _driver(draft)["preventPodSchedulingIfMissing"] = draft.often(0.8)
     known = {it["metadata"]["name"] for it in draft.extra if it["kind"] == "CSINode"}
     for node in draft.nodes:
         if node["metadata"]["name"] not in known and draft.often(0.5):
@@ -273,6 +318,7 @@ FEATURES: Final[Mapping[str, Callable[[Draft], None]]] = {
     "bound volumes": bound_volumes,
     "zoned volumes": zoned_volumes,
     "volumes on first use": first_use,
+    "storage capacity": storage_capacity,
     "local volumes": local_volumes,
     "attach limits": attach_limits,
     "volume attachments": attachments,
