@@ -115,8 +115,8 @@ class Template:
 class Program:
     """One of our programs, as a process of this machine. It keeps its name and its ports when it is restarted."""
 
-    def __init__(self, cluster: Cluster, template: Template, kubeconfig: Path) -> None:
-        self.name = f"{template.name}-0"
+    def __init__(self, cluster: Cluster, template: Template, kubeconfig: Path, number: int = 0) -> None:
+        self.name = f"{template.name}-{number}"
         self.audit = cluster.dir / "startgate" / self.name / "audit.jsonl"
         self.audit.parent.mkdir(parents=True, exist_ok=True)
         self.health_port = free_port()
@@ -136,6 +136,7 @@ class Program:
             },
         )
         self._cluster = cluster
+        self._template = template
         self._command = Command(
             self.name,
             [expand(each, environment) for each in template.command],
@@ -147,6 +148,10 @@ class Program:
             },
             cwd=REPOSITORY,
         )
+
+    def replica(self, number: int) -> Program:
+        """One more of its kind, which doesn't run yet."""
+        return Program(self._cluster, self._template, self.kubeconfig, number)
 
     @property
     def pid(self) -> int:
