@@ -1,9 +1,11 @@
 """How deep is a queue? Beyond so many waiting pods a new Job had better wait without its own (design §3, Parked).
 
-The controller writes into the Queue's status how many pods wait, a second or so late; on top comes what this process
-has let in since. What always holds: nobody is asked and nothing is awaited for this number. Where it is off (other
-replicas let Jobs in too, the controller is away, a Job that was let in has started already) a Job is parked a little
-too early or too late, and starts in its turn all the same.
+The controller writes into the Queue's status how many pods wait, a second or so late; beside that stands what this
+process has let in since. A part of that is in the status already, so the greater of both counts, and not their sum: of
+a burst as large as the limit none is parked, and a deep queue gets less than a limit's worth too many at worst. What
+always holds: nobody is asked and nothing is awaited for this number. Where it is off (other replicas let Jobs in too,
+the controller is away, a Job that was let in has started) a Job is parked too early or too late, and starts in its turn
+all the same.
 """
 
 import time
@@ -58,7 +60,7 @@ class Depths:
         """The queue is gone."""
         self._since.pop(queue, None)
 
-    def since(self, queue: str) -> int:
-        """Pods that were let in and may not be in the queue's status yet."""
+    def waiting(self, queue: str, counted: int) -> int:
+        """How many pods wait in the queue, where its status says `counted`."""
         since = self._since.get(queue)
-        return since.older + sum(pods for _, pods in since.recent) if since else 0
+        return max(counted, since.older + sum(pods for _, pods in since.recent)) if since else counted

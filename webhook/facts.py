@@ -28,6 +28,9 @@ from webhook.submission import Facts
 PATIENCE: Final = 2.0
 """Seconds for a live read. A review makes two in a row at most, and the API server gives it 10
 (timeoutSeconds)."""
+IN_TOUCH: Final = 60.0
+"""Seconds for which the caches are relied on without a watch. Queues seldom change, and nothing starts by what a review
+says; while to be unready would take the webhook, and with it all labelled Jobs, away for a moment's trouble."""
 COMPARED: Final = 2000
 """Names that are looked through for the nearest one, which takes some 10 ms."""
 
@@ -42,9 +45,13 @@ class Lookup:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._depths = Depths()
-        self._queues: Reflector[Queue, Queue] = Reflector(client, QUEUES, on_change=self._queue_changed)
-        self._namespaces: Reflector[Namespace, Namespace] = Reflector(client, NAMESPACES)
-        self._classes: Reflector[PriorityClass, PriorityClass] = Reflector(client, PRIORITY_CLASSES)
+        self._queues: Reflector[Queue, Queue] = Reflector(
+            client, QUEUES, on_change=self._queue_changed, stale_after=IN_TOUCH
+        )
+        self._namespaces: Reflector[Namespace, Namespace] = Reflector(client, NAMESPACES, stale_after=IN_TOUCH)
+        self._classes: Reflector[PriorityClass, PriorityClass] = Reflector(
+            client, PRIORITY_CLASSES, stale_after=IN_TOUCH
+        )
 
     async def run(self) -> None:
         """Keeps the caches, until cancelled."""
@@ -93,7 +100,7 @@ class Lookup:
         self._depths.let_in(queue, pods)
 
     def _waiting(self, queue: Queue) -> int:
-        return queue.status.waiting_pods + self._depths.since(queue.metadata.name)
+        return self._depths.waiting(queue.metadata.name, queue.status.waiting_pods)
 
     def _queue_changed(self, change: Change[Queue]) -> None:
         old, new = change.old, change.new

@@ -18,13 +18,21 @@ def test_what_was_let_in_counts_until_a_status_has_it() -> None:
     depths.let_in("q", 3)
     clock.now += LATE
     depths.let_in("q", 4)
-    assert depths.since("q") == 7
+    assert depths.waiting("q", 0) == 7
     depths.status_came("q")
-    assert depths.since("q") == 4
+    assert depths.waiting("q", 0) == 4
     clock.now += LATE
-    assert depths.since("q") == 4, "time alone makes nothing less: the controller may be away"
+    assert depths.waiting("q", 0) == 4, "time alone makes nothing less: the controller may be away"
     depths.status_came("q")
-    assert depths.since("q") == 0
+    assert depths.waiting("q", 0) == 0
+
+
+def test_what_is_in_the_status_already_is_not_counted_twice() -> None:
+    depths = Depths(Clock())
+    depths.let_in("q", 10)
+    depths.status_came("q")
+    assert [depths.waiting("q", counted) for counted in (0, 10, 12)] == [10, 10, 12]
+    assert depths.waiting("r", 3) == 3
 
 
 def test_queues_are_counted_each_by_itself() -> None:
@@ -33,7 +41,7 @@ def test_queues_are_counted_each_by_itself() -> None:
     depths.let_in("r", 2)
     depths.forget("q")
     depths.status_came("other")
-    assert (depths.since("q"), depths.since("r")) == (0, 2)
+    assert (depths.waiting("q", 0), depths.waiting("r", 0)) == (0, 2)
 
 
 def test_nothing_piles_up_while_no_status_comes() -> None:
@@ -42,5 +50,5 @@ def test_nothing_piles_up_while_no_status_comes() -> None:
     for _ in range(1000):
         depths.let_in("q", 1)
         clock.now += 0.1
-    assert depths.since("q") == 1000
+    assert depths.waiting("q", 0) == 1000
     assert len(depths._since["q"].recent) <= LATE / 0.1 + 1
