@@ -42,6 +42,12 @@ def test_pods_go_where_volumes_can_be_made() -> None:
     assert events(found, "a")[0].pods == {"a-0": "n2"}
 
 
+def test_a_claim_that_names_no_namespace_is_in_the_default_one() -> None:
+    plain = claim("data", of="slow")
+    del plain["metadata"]["namespace"]
+    assert starts(story(node(), queue(), storage_class("slow"), plain, user("a", "data"))) == [(0, "a")]
+
+
 @pytest.mark.parametrize(
     "default", [storage_class("slow", default=True), storage_class("now", waits=False, default=True)]
 )

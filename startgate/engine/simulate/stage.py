@@ -178,7 +178,7 @@ class Stage:
             case "Gang":
                 self.gangs[f"{namespace}/{name}"] = made
             case _ if kind in KINDS_OF_VOLUMES:
-                self.volumes.set(made, stored=stored(raw))
+                self.volumes.set(made, namespace=namespace, stored=stored(raw))
                 self._full = False
 
     def _unset(self, kind: str, namespace: str, name: str) -> None:

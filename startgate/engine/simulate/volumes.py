@@ -21,14 +21,15 @@ class Volumes:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    def set(self, made: Any, *, stored: bool) -> None:
-        """An object comes, or has changed. `stored`: it comes out of a cluster."""
+    def set(self, made: Any, *, namespace: str, stored: bool) -> None:
+        """An object comes, or has changed. `namespace`: the one that it is in, whether or not it says so; `stored`: it
+        comes out of a cluster."""
         storage = self._storage
         match made:
             case model.PersistentVolume():
                 storage.set_volume(model.volume_of(made))
             case model.PersistentVolumeClaim():
-                claim = model.claim_of(made)
+                claim = msgspec.structs.replace(model.claim_of(made), namespace=namespace)
                 storage.set_claim(claim if stored else self._as_created(claim, silent=model.silent_of_class(made)))
             case model.StorageClass():
                 storage.set_class(model.class_of(made))
@@ -37,7 +38,8 @@ class Volumes:
             case drivers.CSIDriver():
                 storage.set_driver(drivers.driver_of(made))
             case drivers.CSIStorageCapacity():
-                storage.set_capacity(drivers.capacity_of(made))
+                capacity = msgspec.structs.replace(drivers.capacity_of(made), namespace=namespace)
+                storage.set_capacity(capacity)
             case model.VolumeAttachment():
                 storage.set_attachment(model.attachment_of(made))
 
