@@ -135,7 +135,7 @@ class Drafts:
                 tight=slack.is_tight(draft, one_by_one=draft.kind in one_by_one),
                 numbers=_with_domain(draft),
                 node_selector=_selector(draft.within),
-                pinned=slack.is_pinned(draft),
+                pinned=slack.is_pinned(draft, one_by_one=draft.kind in one_by_one),
             )
             for draft in self._drafts
         )
@@ -167,14 +167,20 @@ class _Slack:
         concerned = any(self._room.concern(batch.shape) for batch in draft.batches)
         return not one_by_one and draft.count > 1 and (concerned or self._is_scarce(draft))
 
-    def is_pinned(self, draft: Draft) -> bool:
+    def is_pinned(self, draft: Draft, *, one_by_one: bool) -> bool:
         """Where pods can't be reserved and yet have to go where the plan has them: under several limits, since their
-        own choices can leave the last of them none, and where room is scarce, since others count on theirs."""
-        if not _crowds_out(draft) or not all(pinnable(placement.shape) for placement in draft.placements):
+        own choices can leave the last of them none, and where room is scarce, since others count on theirs.
+
+        Of those that go one by one none is reserved: they may be what a crash has left of a gang that was pinned.
+        """
+        crowded = _crowds_out(draft)
+        if not crowded and not (one_by_one and draft.count > 1):
             return False
         shapes = [placement.shape for placement in draft.placements]
+        if not all(map(pinnable, shapes)):
+            return False
         limits = sum(len(shape.spread) + len(shape.apart) + len(shape.together) for shape in shapes)
-        return limits > 1 or self._is_scarce(draft)
+        return limits > 1 or (crowded and self._is_scarce(draft))
 
     def _is_scarce(self, draft: Draft) -> bool:
         return any(self._left_for(batch.shape, draft.within) < draft.count for batch in draft.batches)
