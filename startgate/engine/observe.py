@@ -316,14 +316,16 @@ def _minimum(labels: Mapping[str, str], wanted: int) -> int:
 
 
 def _outcome(job: Job) -> str:
-    for kind, words in (("Complete", COMPLETED), ("Failed", "it failed")):
+    # What it comes to is settled before its last pods are gone (KEP-3998): the second kind of each.
+    for kind, words in (
+        ("Complete", COMPLETED),
+        ("SuccessCriteriaMet", COMPLETED),
+        ("Failed", "it failed ({reason}: {message})"),
+        ("FailureTarget", "it is ending ({reason})"),
+    ):
         found = condition(job.status.conditions, kind)
         if found and found.status == "True":
-            return f"{words} ({found.reason}: {found.message})" if kind == "Failed" else words
-    for kind in ("FailureTarget", "SuccessCriteriaMet"):
-        found = condition(job.status.conditions, kind)
-        if found and found.status == "True":
-            return f"it is ending ({found.reason})"
+            return words.format(reason=found.reason, message=found.message)
     return "it was deleted" if job.metadata.deletion_timestamp else ""
 
 

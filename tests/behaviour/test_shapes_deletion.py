@@ -10,6 +10,7 @@ from startgate.model.quantity import parse_units
 from startgate.model.reasons import Code
 from tests.behaviour.kit import Field, eventually
 from tests.behaviour.test_repair import GATE, lift
+from tests.behaviour.test_shapes_suspend import without_new_pods
 
 PHASES = ("suspended", "parked", "waiting", "releasing", "running", "finished")
 
@@ -56,6 +57,23 @@ async def test_deleted_with_its_pods(field: Field, policy: str) -> None:
     await books(field, stopped, cpu=0, waiting=0, running=0)
     await books(field, going, cpu=0, waiting=0, running=0)
     await field.run("next", pods=8, queue=going)
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
+async def test_deleted_while_its_pods_are_being_made(field: Field, policy: str) -> None:
+    """What was held for it is the next gang's."""
+    await field.nodes(1, cpu="4")
+    queue = await field.queue(capability={"cpu": "4"})
+    async with without_new_pods(field):
+        await field.submit("a", pods=4, queue=queue, deadline=600)
+        await field.phase("a", Phase.GATHERING)
+        await field.submit("b", pods=4, queue=queue, deadline=600)
+        await field.waits("b", Code.QUEUE_CAPABILITY)
+        await field.client.delete(JOBS, "a", field.namespace, propagation=policy)
+        await field.phase("b", Phase.GATHERING)
+    await field.phase("b", Phase.RUNNING)
+    await field.until(lambda: not field.job("a") and not field.gang("a") and not field.pods("a"), "nothing is left")
+    await books(field, queue, cpu=4, waiting=0, running=1)
 
 
 async def test_deleted_without_its_pods(field: Field) -> None:

@@ -12,6 +12,7 @@ from startgate.model.gang import Phase
 from startgate.model.quantity import parse_units
 from startgate.model.reasons import Code
 from tests.behaviour.kit import Field, eventually
+from tests.behaviour.test_shapes_suspend import without_new_pods
 
 OTHER: Final = {"team": "eval"}
 """A label of the user's own. A Job that has none gets those of its template from the API server, ours among them."""
@@ -59,6 +60,30 @@ async def test_changed_while_it_waits(field: Field) -> None:
     await charged(field, going, 7)
     await charged(field, stopped, 0)
     assert {pod.queue for pod in field.pods("parked")} == {going}, "what is suspended has a template that follows"
+
+
+async def test_changed_while_its_pods_are_being_made(field: Field) -> None:
+    """What was held for it in one queue is free there; in the other it doesn't pass the ceiling, though its turn had
+    come."""
+    await field.nodes(1, cpu="12")
+    first, second = [await field.queue(name, capability={"cpu": "4"}) for name in ("first", "second")]
+    await field.run("blocker", pods=4, queue=second)
+    async with without_new_pods(field):
+        await field.submit("a", pods=4, queue=first, deadline=600)
+        await field.phase("a", Phase.GATHERING)
+        await field.until(lambda: (job := field.job("a")) and not job.spec.suspend, "it is resumed")
+        await label(field, "a", queue=second)
+        await field.submit("b", pods=4, queue=first)
+    await field.phase("b", Phase.RUNNING)
+    await field.until(lambda: len(field.gated("a")) == 4, "its pods are at the gate")
+    await field.waits("a", Code.QUEUE_CAPABILITY)
+    assert not field.opened("a")
+    await charged(field, second, 4)
+    await field.delete_job("blocker")
+    gang = await field.phase("a", Phase.RUNNING)
+    assert gang.spec.queue == second
+    await charged(field, second, 4)
+    await charged(field, first, 4)
 
 
 async def test_changed_while_it_runs(field: Field) -> None:

@@ -211,6 +211,8 @@ def test_opting_in_by_the_template_alone() -> None:
     ("condition", "words"),
     [
         (Condition(type="Complete", status="True"), "completed"),
+        (Condition(type="SuccessCriteriaMet", status="True", reason="SuccessPolicy"), "completed"),
+        (Condition(type="FailureTarget", status="True", reason="DeadlineExceeded"), "is ending (DeadlineExceeded)"),
         (Condition(type="Failed", status="True", reason="BackoffLimitExceeded", message="too many"), "too many"),
         (Condition(type="FailureTarget", status="True", reason="DeadlineExceeded"), "DeadlineExceeded"),
         (Condition(type="Complete", status="False"), ""),
