@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import pytest
 
+from localcluster.nodes import Node
 from startgate.model import names
 from startgate.model.gang import Phase
 from startgate.model.reasons import Code
 from tests.behaviour.kit import LIFTED, Field
+
+HOSTNAME = "kubernetes.io/hostname"
 
 
 async def test_killed_while_it_opens_the_gates_of_a_gang(field: Field) -> None:
@@ -55,6 +58,34 @@ async def test_killed_between_the_record_and_the_first_gate(field: Field) -> Non
     await field.start_controller()
     await field.phase("a", Phase.RUNNING)
     await field.runs("a", 4)
+
+
+async def test_killed_while_it_opens_the_gates_of_a_gang_that_is_pinned(field: Field) -> None:
+    """Two spreads, two pods on one node. The others, with one on each node, are kept to their places as the first."""
+    zones = [Node(name=f"{zone}{i}", cpu="2", labels={"zone": zone}) for zone in ("a", "b") for i in (1, 2)]
+    await field.nodes(0, *zones)
+    queue = await field.queue(stopped=True)
+    spread = [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": "a"}},
+        }
+        for key in ("zone", HOSTNAME)
+    ]
+    await field.submit("a", pods=5, queue=queue, topologySpreadConstraints=spread)
+    await field.waits("a", Code.QUEUE_STOPPED)
+    index = "object.metadata.labels['batch.kubernetes.io/job-completion-index']"
+    policy = await field.policy("not-the-last", resource="pods", refuses=f"{LIFTED} && {index} in ['3', '4']")
+    await field.change_queue(queue, stopped=False)
+    await field.until(lambda: len(field.bound("a")) == 3, "the first three are bound")
+    await field.kill_controller()
+    await field.take_away(policy)
+    await field.start_controller()
+    await field.runs("a", 5)
+    for pod in field.pods("a"):
+        assert dict(pod.shape.node_selector) == {HOSTNAME: pod.node}
 
 
 async def test_killed_after_a_suspend_before_the_gang_is_written(field: Field) -> None:
