@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from controller.main import YOUNG
 from startgate.engine.cluster import Cluster
 from startgate.engine.cycle import decide
 from startgate.engine.world import Batch, Holder, Placement, Plan, Waiting, World
@@ -362,6 +363,7 @@ def main() -> int:
     parser.add_argument("--profile", metavar="VARIANT", choices=VARIANTS, help="say where the time goes, and no more")
     parser.add_argument("--lines", type=int, default=30, help="of the profile")
     options = parser.parse_args()
+    gc.set_threshold(YOUNG)  # as the controller does
     counts = [int(count) for count in options.gangs.split(",")]
     if options.profile:
         profile(options.profile, counts[0], options.lines)
