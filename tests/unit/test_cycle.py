@@ -272,19 +272,26 @@ def test_pods_of_a_spread_with_two_on_a_node_are_pinned_instead_of_reserved(
     [
         (2, (ZONES, HOSTS), True),
         (1, (ZONES, HOSTS), False),  # there is nobody whose place it could take
-        (2, (ZONES,), False),  # wherever one goes, the other has a place
+        (2, (ZONES,), False),  # wherever one goes, the other has a place, scarce as they are
         (2, (msgspec.structs.replace(ZONES, min_domains=2), HOSTS), False),  # a node selector would leave one domain
     ],
 )
 def test_what_a_crash_has_left_of_a_pinned_gang_is_pinned_with_one_on_each_node_too(
     count: int, spread: tuple[Spread, ...], pinned: bool
 ) -> None:
-    nodes = cluster(*[node(f"n{zone}", cpu="3", labels={"zone": zone, HOSTNAME: f"n{zone}"}) for zone in "ab"])
+    nodes = cluster(*[node(f"n{zone}", cpu="2", labels={"zone": zone, HOSTNAME: f"n{zone}"}) for zone in "ab"])
     pods = msgspec.structs.replace(shape(cpu=1), labels=(("app", "x"),), spread=spread)
     for name in ("na", "nb"):
         nodes.add_pod(f"bound-{name}", name, pods, ours=True)
     go = go_of(decide(world(nodes, ANY, claims=[claim(ClaimKind.FOLLOW, (count, pods))]), 0), "claim")
     assert (go.count, go.tight, go.pinned) == (count, False, pinned)
+
+
+def test_pods_of_several_spreads_with_one_on_each_node_are_reserved() -> None:
+    nodes = cluster(*[node(f"n{zone}", cpu="9", labels={"zone": zone, HOSTNAME: f"n{zone}"}) for zone in "ab"])
+    pods = msgspec.structs.replace(shape(cpu=1), labels=(("app", "x"),), spread=(ZONES, HOSTS))
+    go = go_of(decide(world(nodes, ANY, [gang("g", "q", (2, pods))]), 0), "g")
+    assert (go.tight, go.pinned) == (True, False)
 
 
 def test_pods_that_can_neither_be_pinned_nor_reserved_two_on_a_node_get_one_each() -> None:
