@@ -36,6 +36,9 @@ PAGE = 500
 LONGEST_WAIT = 10.0
 """Seconds at most between two attempts, whatever Retry-After says."""
 
+BEGIN = 30.0
+"""Seconds in which the answer to a watch has to begin, like that to any request; its lines may then be far between."""
+
 
 class Patch(StrEnum):
     """The kinds of patch, as content types (Kubernetes API concepts, "Patch and apply")."""
@@ -159,13 +162,14 @@ class Client:
         """
         authorization = await self._credential.header()
         with Translated(self.server):
-            answer = await self._session.get(
+            asked = self._session.get(
                 self._url(path, query),
                 headers={} if authorization is None else {"Authorization": authorization},
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=idle),
                 allow_redirects=False,
                 server_hostname=self._server_hostname,
             )
+            answer = await asyncio.wait_for(asked, BEGIN)
         try:
             if answer.status != 200:
                 with Translated(self.server):

@@ -109,6 +109,21 @@ async def test_what_the_server_does_not_have_is_not_found(client: Client) -> Non
     assert missing.value.not_found
 
 
+async def test_a_watch_that_never_begins_is_unreachable(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long its lines may then be apart."""
+    monkeypatch.setattr("startgate.kube.client.BEGIN", 0.5)
+    async with Proxy(cluster.server) as proxy:
+        config = proxy.kubeconfig(cluster.kubeconfig, tmp_path)
+        async with await Client.connect(kubeconfig=str(config)) as far:
+            await far.list_all(NODES)
+            proxy.silence()
+            with pytest.raises(Unreachable, match="No answer in time"):
+                async with far.stream(NODES.path(), query={"watch": "1"}, idle=60.0):
+                    pytest.fail("it began")
+
+
 async def test_silence_and_refusal_are_unreachable(cluster: Cluster, tmp_path: Path) -> None:
     async with Proxy(cluster.server) as proxy:
         config = proxy.kubeconfig(cluster.kubeconfig, tmp_path)

@@ -21,7 +21,8 @@ from startgate.model import names
 from startgate.model.gang import Phase
 from startgate.model.reasons import Code
 from tests.behaviour.kit import ON_N1, Field
-from tests.faults import Call, Cut, Expire, Gateway, Hang, Late, Refuse, Silent, Twice, behind, kept, which
+from tests.behaviour.test_audit import open_intents
+from tests.faults import Call, Cut, Delay, Expire, Gateway, Hang, Late, Refuse, Silent, Twice, behind, kept, which
 from tests.faults.behind import CONTROLLER, WEBHOOK
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SOON: Final = {names.START_TIMEOUT: "4s"}
 LONG: Final = 60.0
 
-KINDS: Final = ("nominate", "record", "lift", "tell", "resume", "queue", "event")
+KINDS: Final = ("nominate", "record", "lift", "tell", "resume", "suspend", "forget", "queue", "event")
 """The writes of a story (see `play`)."""
 
 
@@ -64,30 +65,42 @@ def of_controller(call: Call) -> bool:
 
 
 async def play(field: Field) -> None:
-    """Four gangs, room for one and a half: they start one after the other, each reserves, one comes parked."""
+    """Four gangs, room for one and a half: they start one after the other, each reserves, one comes parked.
+
+    A fifth is never bound, since no scheduler takes care of it, and is taken back.
+    """
     await field.nodes(3, cpu="2")
     queue = await field.queue()
+    quick = {names.START_TIMEOUT: "1s"}
+    await field.submit("e", pods=2, cpu="1m", queue=queue, annotations=quick, schedulerName="nobody")
     for name in ("a", "b", "c"):
         await field.submit(name, pods=4, queue=queue, runs="300ms", annotations=SOON)
     await field.submit("d", pods=4, queue=queue, runs="300ms", annotations=SOON, deadline=300)
 
 
-async def all_complete(field: Field, *, pods: int = 6, within: float = LONG) -> None:
-    """Returns when all Jobs have completed: no failure was counted, and no more ran at once than there is room for."""
-    for job in field.jobs():
-        await field.completes(job.metadata.name, within)
+async def all_ends_well(field: Field) -> None:
+    """Returns when what `play` submits has completed or is taken back, and all that was begun is settled on record."""
+    for name in "abcd":
+        await field.completes(name, LONG)
+    await field.until(lambda: (gang := field.gang("e")) and gang.status.taken_back > 0, "e is taken back", LONG)
+    await field.until(lambda: not open_intents(field), "each intent has its effect")
     assert field.failures() == 0
-    assert field.most_at_once(lambda pod: pod.bound and not pod.ended) <= pods
+    assert field.most_at_once(lambda pod: pod.bound and not pod.ended) <= 6
 
 
-@pytest.mark.parametrize("status", [409, 422, 429, 500, 503])
-async def test_writes_are_refused(stage: Field, gateway: Gateway, status: int) -> None:
-    """The first two of each kind of write are; what was refused is tried again, and Retry-After is kept to."""
-    after = 1 if status == 429 else None
-    rules = [gateway.on(which(program=CONTROLLER, kind=kind), Refuse(status, after), times=2) for kind in KINDS]
+async def test_writes_are_refused(stage: Field, gateway: Gateway) -> None:
+    """Each kind of write meets each refusal: what was refused is tried again, and Retry-After is kept to."""
+    rules = {
+        (kind, status): gateway.on(
+            which(program=CONTROLLER, kind=kind), Refuse(status, 1 if status == 429 else None), times=1
+        )
+        for kind in KINDS
+        for status in (409, 422, 429, 500, 503)
+    }
     await play(stage)
-    await all_complete(stage)
-    assert [kind for kind, rule in zip(KINDS, rules, strict=True) if not rule.hits] == []
+    await all_ends_well(stage)
+    seldom = ("queue", "event")
+    assert [key for key, rule in rules.items() if key[0] not in seldom and not rule.hits] == []
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -95,17 +108,17 @@ async def test_connections_break_at_writes(stage: Field, gateway: Gateway, after
     """Each kind of write loses its connection twice: before the API server hears of it, or before its end."""
     rules = [gateway.on(which(program=CONTROLLER, kind=kind), Cut(after), times=2) for kind in KINDS]
     await play(stage)
-    await all_complete(stage)
+    await all_ends_well(stage)
     assert [kind for kind, rule in zip(KINDS, rules, strict=True) if not rule.hits] == []
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_writes_are_never_answered(stage: Field, gateway: Gateway, after: bool) -> None:
-    """Half-open connections: a write that hears nothing is given up in seconds, and sent again."""
-    for kind in ("nominate", "record", "lift"):
-        gateway.on(which(program=CONTROLLER, kind=kind), Hang(after), times=1)
+@pytest.mark.parametrize("how", [Hang(), Hang(after=True), Delay(5, lands=True)], ids=["never", "no-answer", "late"])
+async def test_writes_are_not_answered_in_time(stage: Field, gateway: Gateway, how: Hang | Delay) -> None:
+    """Half-open connections: a write that hears nothing is given up in seconds and sent again, though it may land."""
+    rules = [gateway.on(which(program=CONTROLLER, kind=kind), how, times=1) for kind in ("record", "lift")]
     await play(stage)
-    await all_complete(stage)
+    await all_ends_well(stage)
+    assert all(rule.hits for rule in rules)
 
 
 async def test_watches_and_lists_are_too_old(stage: Field, gateway: Gateway) -> None:
@@ -117,24 +130,18 @@ async def test_watches_and_lists_are_too_old(stage: Field, gateway: Gateway) -> 
         gateway.on(which(program=CONTROLLER, verb="list", what=what), Expire(), times=1)
         gateway.on(which(program=CONTROLLER, verb="watch", what=what), Expire(), times=1)
     assert gateway.expire(of_controller) > 10
-    await all_complete(stage)
+    await all_ends_well(stage)
     lists = gateway.log.of(which(program=CONTROLLER, verb="list", what="pods"), start)
     assert 2 <= len(lists) <= 4, "no kind is listed over and over"
 
 
-async def test_events_come_twice_and_late(stage: Field, gateway: Gateway) -> None:
-    """What came once comes again later, and word of Jobs is behind word of their pods and Gangs."""
+@pytest.mark.parametrize("slow", ["jobs", "pods"])
+async def test_events_come_twice_and_late(stage: Field, gateway: Gateway, slow: str) -> None:
+    """What came once comes again, and word of one kind is behind that of the others: no more starts than fits."""
     gateway.on(which(program=CONTROLLER, verb="watch"), Twice(0.5))
-    gateway.on(which(program=CONTROLLER, verb="watch", what="jobs"), Late(0.4))
+    gateway.on(which(program=CONTROLLER, verb="watch", what=slow), Late(0.4))
     await play(stage)
-    await all_complete(stage)
-
-
-async def test_word_of_pods_comes_late(stage: Field, gateway: Gateway) -> None:
-    """Jobs and Gangs run ahead of it: no more starts than there is room for."""
-    gateway.on(which(program=CONTROLLER, verb="watch", what="pods"), Late(0.4))
-    await play(stage)
-    await all_complete(stage)
+    await all_ends_well(stage)
 
 
 async def test_the_pods_watch_falls_silent(stage: Field, gateway: Gateway) -> None:
@@ -156,7 +163,7 @@ async def test_the_pods_watch_falls_silent(stage: Field, gateway: Gateway) -> No
 
 
 async def test_the_nodes_watch_falls_silent(stage: Field, gateway: Gateway) -> None:
-    """It lets a gang go to nodes that are no more: no half of it stays, and it runs when the truth is known."""
+    """It lets a gang go to nodes that take no pods any more: no half of it stays, and others go on."""
     await stage.nodes(8)
     queue = await stage.queue()
     await stage.run("canary", pods=1, cpu="100m", queue=queue)
@@ -167,10 +174,7 @@ async def test_the_nodes_watch_falls_silent(stage: Field, gateway: Gateway) -> N
         await stage.until(lambda: stage.opened("a"), "it is let go")
         await stage.phase("a", Phase.PARKED)
         await stage.until(lambda: not stage.pods("a"), "it is taken back whole")
-    for number in range(2, 9):
-        await stage.cordon(f"n{number}", cordoned=False)
-    await stage.phase("a", Phase.RUNNING, LONG)
-    await stage.runs("a", 6)
+    await stage.run("b", pods=2, queue=queue)
     assert stage.failures() == 0
 
 
@@ -186,7 +190,7 @@ async def test_watches_are_refused_while_writes_pass(stage: Field, gateway: Gate
         await out_of_touch(stage)
         await stage.change_queue(queue, stopped=False)
         start = gateway.log.numbered
-        await gateway.seen(which(program=CONTROLLER, kind="lease"), 2, start)
+        await gateway.seen(which(program=CONTROLLER, kind="lease"), 1, start)
         assert stage.opened("a") == {}
     await stage.phase("a", Phase.RUNNING)
 
@@ -198,31 +202,32 @@ async def out_of_touch(field: Field) -> None:
 
 
 async def test_the_api_server_is_away(stage: Field, gateway: Gateway, startgate: Startgate) -> None:
-    """Until the lease has passed and the process has ended: what runs runs on, and the rest goes on, gently."""
+    """First nothing comes any more, until the lease has passed and the process has ended; then no connection is taken.
+
+    What runs runs on. When it is back all goes on, gently.
+    """
     await stage.nodes(3, cpu="2")
     queue = await stage.queue()
     await stage.run("runs", pods=2, queue=queue)
     running = {pod.uid for pod in stage.bound("runs")}
-    controller = startgate.controller
-    async with kept(startgate, controller) as again:
-        with gateway.outage(of_controller):
+    async with kept(startgate, startgate.controller) as again:
+        with gateway.outage(of_controller, silent=True):
             for name in ("a", "b", "c"):
                 await stage.submit(name, queue=queue, runs="300ms", annotations=SOON)
             await stage.until(lambda: again, "it has lost the lease and was started anew", LONG)
-            start = gateway.log.numbered
-            await gateway.seen(of_controller, 60, start)
-            assert stage.opened("a") == {}
-            tries = gateway.log.most_within(5.0, of_controller, start)
+            with gateway.outage(of_controller):
+                start = gateway.log.numbered
+                await gateway.seen(of_controller, 60, start)
+                assert stage.opened("a") == {}
         back = gateway.log.numbered
         for name in ("a", "b", "c"):
             await stage.completes(name, LONG)
-        assert again == [controller.name]
+        assert again == [startgate.controller.name]
     assert stage.failures() == 0
     assert {pod.uid for pod in stage.bound("runs")} == running
-    lists = [call.what for call in gateway.log.of(which(program=CONTROLLER, verb="list"), back)]
+    lists = [call.what for call in gateway.log.of(which(program=CONTROLLER, verb="list"), back) if call.status == 200]
     assert len(lists) == len(set(lists)), "each kind is listed once"
-    assert tries < 200
-    assert gateway.log.most_within(1.0, of_controller, back) < 200
+    assert gateway.log.most_within(1.0, of_controller, start) < 100
 
 
 async def test_only_the_lease_can_not_be_written(stage: Field, gateway: Gateway, startgate: Startgate) -> None:
@@ -244,18 +249,15 @@ async def test_only_the_lease_can_not_be_written(stage: Field, gateway: Gateway,
 
 
 async def test_only_leases_can_be_written(stage: Field, gateway: Gateway) -> None:
-    """It leads on, says in the Gang what is refused once it can, and tries again at a measured pace."""
-    await stage.nodes(3, cpu="2")
-    queue = await stage.queue()
+    """It leads on, and tries again at a measured pace; nothing has been let go by halves."""
     start = gateway.log.numbered
     others = which(program=CONTROLLER, writes=True)
-    with gateway.on(lambda call: others(call) and call.kind != "lease", Refuse(503)) as rule:
-        for name in ("a", "b", "c"):
-            await stage.submit(name, queue=queue, runs="300ms")
-        await gateway.seen(which(program=CONTROLLER, kind="lease"), 3, start)
-        assert len(rule.hits) < 60
+    with gateway.on(lambda call: others(call) and call.kind != "lease", Refuse(503)):
+        await play(stage)
+        await gateway.seen(which(program=CONTROLLER, kind="lease"), 2, start)
         assert stage.opened("a") == {}
-    await all_complete(stage)
+        assert gateway.log.most_within(1.0, others, start) < 60
+    await all_ends_well(stage)
 
 
 async def test_the_webhook_is_cut_off(stage: Field, gateway: Gateway) -> None:
@@ -270,5 +272,4 @@ async def test_the_webhook_is_cut_off(stage: Field, gateway: Gateway) -> None:
             await stage.submit("a", queue=queue, runs="300ms")
         except ApiError as error:
             assert "again" in error.message
-    await stage.submit("b", queue=queue, runs="300ms")
-    await all_complete(stage)
+    await stage.run("b", queue=queue)

@@ -1,7 +1,7 @@
 """What may be done to a request or to a watch, and the rules by which it is.
 
-Always holds: a rule's action touches only the calls that its match says; of several rules that match, the one that was
-set last decides. A rule for watches holds for those that are open, from the next event on.
+Always holds: a rule's action touches only the calls that its match says; of several rules for requests that match, the
+one that was set last decides. Rules for watches hold for those that are open, from the next event on, and add up.
 """
 
 from __future__ import annotations
@@ -162,11 +162,10 @@ class RuleBook:
             return rule
         return None
 
-    def for_watch(self, call: Call) -> Action | None:
-        """What is to be done to the events of this watch now."""
-        for rule in self._rules:
-            if isinstance(rule.action, OF_WATCHES) and rule.match(call):
-                if call not in rule.hits:
-                    rule.hits.append(call)
-                return rule.action
-        return None
+    def for_watch(self, call: Call) -> list[Action]:
+        """What is to be done to the events of this watch now: all that the rules say of it."""
+        found = [rule for rule in self._rules if isinstance(rule.action, OF_WATCHES) and rule.match(call)]
+        for rule in found:
+            if call not in rule.hits:
+                rule.hits.append(call)
+        return [rule.action for rule in found]

@@ -67,11 +67,13 @@ class Watching:
     def _take(self, line: bytes) -> None:
         if self._ended:
             return
-        now, action = self._clock(), self._rules.for_watch(self.call)
-        self._last = max(self._last, now + (action.seconds if isinstance(action, Late) else 0.0))
+        actions = self._rules.for_watch(self.call)
+        late = sum(action.seconds for action in actions if isinstance(action, Late))
+        self._last = max(self._last, self._clock() + late)
         self._put(line, self._last)
-        if isinstance(action, Twice):
-            self._put(line, self._last + action.later)
+        for action in actions:
+            if isinstance(action, Twice):
+                self._put(line, self._last + action.later)
 
     def _put(self, line: bytes, due: float) -> None:
         self._count += 1
@@ -82,7 +84,7 @@ class Watching:
         """What is to go on, when it is to; many lines at once where many are due."""
         while True:
             self._news.clear()
-            held = isinstance(self._rules.for_watch(self.call), Silent)
+            held = any(isinstance(action, Silent) for action in self._rules.for_watch(self.call))
             now = self._clock()
             ready = b""
             while not held and self._due and self._due[0][0] <= now:
