@@ -177,7 +177,9 @@ class _Slack:
         if not crowded and not (one_by_one and draft.count > 1):
             return False
         shapes = [placement.shape for placement in draft.placements]
-        if not all(map(pinnable, shapes)):
+        cluster = self._room.cluster
+        slots = {cluster.slots[name] for placement in draft.placements for name, _ in placement.nodes}
+        if not all(map(pinnable, shapes)) or not cluster.have_own_labels(slots):
             return False
         limits = sum(len(shape.spread) + len(shape.apart) + len(shape.together) for shape in shapes)
         return limits > 1 or (crowded and self._is_scarce(draft))

@@ -333,7 +333,9 @@ class Room(Vacancy):
             if region is not None and whole and self._around.most(there, pods, fits) < pods:
                 return None  # a look at how many costs a fraction of a look at where
             found = self._around.arrange(there, pods, fits, key)
-            if (found.steered or not alone) and not pinnable(there) and found.total > len(set(found.slots.tolist())):
+            chosen = set(found.slots.tolist())
+            sure = pinnable(there) and self.cluster.have_own_labels(chosen)
+            if (found.steered or not alone) and not sure and found.total > len(chosen):
                 # Where each goes has to be said, and with two on a node that can't be: not by reservations, which would
                 # keep them apart (Drafts), nor by their node selectors.
                 found = self._around.arrange(there, pods, np.minimum(fits, 1), key)

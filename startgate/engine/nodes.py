@@ -159,6 +159,11 @@ class Nodes:
         known = None if slot is None else self.facts[slot]
         return {HOSTNAME: known.labels[HOSTNAME]} if known is not None and HOSTNAME in known.labels else {}
 
+    def have_own_labels(self, slots: Iterable[int]) -> bool:
+        """Whether pods can be kept to each of these nodes by such a label."""
+        known = (self.facts[slot] for slot in slots)
+        return all(each is not None and HOSTNAME in each.labels for each in known)
+
     def ranks(self) -> Ints:
         """By slot: the place of the node's name among all of them, for ties."""
         if self._ranks is None:

@@ -305,6 +305,23 @@ def test_pods_that_can_neither_be_pinned_nor_reserved_two_on_a_node_get_one_each
     assert not decide(world(cluster(*nodes[::2]), ANY, [gang("g", "q", (4, pods))]), 0).go
 
 
+def test_where_a_node_lacks_its_own_label_pods_are_pinned_to_none() -> None:
+    """Those of the other node alone would be left without their room by the rest."""
+    pods = msgspec.structs.replace(shape(cpu=1), labels=(("app", "x"),), spread=(ZONES,))
+    nodes = [
+        node("na", cpu="3", labels={"zone": "a", HOSTNAME: "na"}),
+        node("nb", cpu="3", labels={"zone": "b"}),
+    ]
+    go = go_of(decide(world(cluster(*nodes), ANY, [gang("g", "q", (4, pods))]), 0), "g")
+    assert (go.tight, go.pinned) == (False, False)
+    two = (ZONES, Spread("rack", 2, SELF))
+    pods = msgspec.structs.replace(pods, spread=two)
+    nodes = [node(name, cpu="9", labels={"zone": name, "rack": name}) for name in "abcd"]
+    go = go_of(decide(world(cluster(*nodes), ANY, [gang("g", "q", (4, pods))]), 0), "g")
+    assert (go.tight, go.pinned, len(go.placements[0].nodes)) == (True, False, 4)
+    assert not decide(world(cluster(*nodes), ANY, [gang("g", "q", (5, pods))]), 0).go
+
+
 def test_a_gang_of_one_pod_is_never_tight() -> None:
     assert not decide(world(cluster(node("n", cpu="1")), ANY, [gang("g", "q", (1, ONE))]), 0).go[0].tight
 
