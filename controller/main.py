@@ -32,7 +32,6 @@ from controller.news import News
 from controller.under_way import UnderWay
 from controller.writes import Writes
 from startgate.audit.journal import Journal, JournalError, open_file
-from startgate.audit.record import Record
 from startgate.engine.world import PATIENCE
 from startgate.kube.client import Client
 from startgate.kube.election import Election
@@ -76,9 +75,7 @@ def _duration(text: str) -> float:
 class Program:
     """One run of the controller."""
 
-    def __init__(
-        self, client: Client, lease_client: Client, journal: Journal, left: list[Record], *, patience: float
-    ) -> None:
+    def __init__(self, client: Client, lease_client: Client, journal: Journal, *, patience: float) -> None:
         pod = os.environ.get("POD_NAME", "controller")
         identity = f"{pod}_{os.environ.get('POD_UID') or uuid.uuid4()}"
         # On connections of its own: a renewal must not stand in line behind a thousand gates.
@@ -112,8 +109,6 @@ class Program:
             ),
             leading=lambda: self.election.leading,
         )
-        self._journal = journal
-        self._left = left
 
     def _wake(self) -> None:
         self.loop.wake()
@@ -132,10 +127,6 @@ class Program:
             await self.election.run(self._lead)
 
     async def _lead(self) -> None:
-        for intent in self._left:
-            # What became of it is in the objects, and the first cycle goes on from there.
-            self._journal.settle(intent, "unknown: the process ended before it was done", at=time.time())
-        self._left = []
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.news.run())
@@ -173,8 +164,11 @@ async def start(options: argparse.Namespace) -> None:
     """Until a signal, or until it can't go on."""
     stream, left = open_file(options.audit_file)
     journal = Journal((stream, sys.stdout.buffer), "controller", uuid.uuid4().hex)
+    for intent in left.intents:
+        # What became of it is in the objects, and whoever leads goes on from there: it may never be this process.
+        journal.settle(intent, "unknown: the process ended before it was done", at=time.time())
     async with await Client.connect(connections=CONNECTIONS) as client, await Client.connect(connections=2) as lease:
-        program = Program(client, lease, journal, left.intents, patience=options.patience)
+        program = Program(client, lease, journal, patience=options.patience)
         health = await serve_health(program, options.host, options.health_port)
         work = asyncio.create_task(program.run())
         for number in (signal.SIGTERM, signal.SIGINT):
