@@ -10,13 +10,14 @@ export PYTHONUNBUFFERED := 1
 # Two tests at a time, each process with a control plane of its own: most of them wait more than they work.
 TWO := --numprocesses=2 --dist=worksteal
 
-.PHONY: help demo test lint unit behaviour oracle bench generate lock clean
+.PHONY: help demo test lint unit behaviour oracle chaos bench generate lock clean
 help:
 	@echo "make demo        the main job on a real control plane, in a minute or so once built (KEEP=1 leaves it up)"
 	@echo "make test        lint, types, layers, and all tests (KUBERNETES=1.36 for the older version)"
 	@echo "make unit        the fast tests alone"
 	@echo "make behaviour   the tests on the real control plane alone"
 	@echo "make oracle      the engine's answers beside the real kube-scheduler's (N=5000 clusters of SEED=1)"
+	@echo "make chaos       our programs killed before and after each kind of write (N=500 crashes of SEED=1)"
 	@echo "make bench       what a decision costs, what a large cluster does, and a release, beside kube-scheduler alone"
 	@echo "make generate    make the CRDs and the tables in docs anew from the code"
 	@echo "make lock        lock the dependencies anew (needs uv)"
@@ -36,11 +37,15 @@ behaviour: .venv/ready
 	$(BIN)/python -m localcluster build
 	$(BIN)/pytest $(TWO) tests/behaviour
 
-N ?= 5000
+# How many: clusters, crashes.
 SEED ?= 1
 oracle: .venv/ready
 	$(BIN)/python -m localcluster build
-	$(BIN)/python -m tests.oracle --clusters $(N) --seed $(SEED)
+	$(BIN)/python -m tests.oracle --clusters $(or $(N),5000) --seed $(SEED)
+
+chaos: .venv/ready
+	$(BIN)/python -m localcluster build
+	$(BIN)/python -m tests.chaos --crashes $(or $(N),500) --seed $(SEED)
 
 lint: .venv/ready
 	$(BIN)/ruff check
