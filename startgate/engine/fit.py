@@ -18,14 +18,12 @@ from typing import Final
 import numpy as np
 
 from startgate.engine.cluster import Cluster
-from startgate.engine.constraints import pinnable
 from startgate.engine.nodes import Ints
-from startgate.engine.stock import NOWHERE, Stock
 from startgate.engine.surroundings import Surroundings
-from startgate.engine.vacancy import Vacancy
-from startgate.engine.within import Best, Need, Region, best, homes, in_few, parts, regions, soonest, within_of
+from startgate.engine.taking import Taking, those_in
+from startgate.engine.within import Best, Need, Region, best, homes, parts, regions, soonest, within_of
 from startgate.engine.world import Batch, Placement, Within
-from startgate.model.shape import Shape, narrowed
+from startgate.model.shape import Shape
 
 ENOUGH: Final = 2**20
 
@@ -35,17 +33,13 @@ ORDERS: Final = 6
 TRIES: Final = 64
 """Where other pods have a say, so many domains are tried."""
 
-FEW: Final = 6
-"""So many nodes are looked for one by one; for more, all are put in order."""
 
-
-class Room(Vacancy):
+class Room(Taking):
     """What is free at an instant. The cluster must not change while its room is in use."""
 
     def __init__(self, cluster: Cluster, *, bare: bool = False) -> None:
         """`bare`: as if no pod were on any node."""
         super().__init__(cluster, bare=bare)
-        self._around = Surroundings(cluster, bare=bare)
         self._emptied: Room | None = None
         self._later: Surroundings | None = None
 
@@ -62,11 +56,6 @@ class Room(Vacancy):
         if self._emptied is None:
             self._emptied = Room(self.cluster, bare=True)
         return self._emptied
-
-    @property
-    def around(self) -> Surroundings:
-        """What other pods, host ports and volumes leave, for reading."""
-        return self._around
 
     def kind(self, shape: Shape) -> Shape:
         """What all that have the same answers here have in common: whether they have room, and why not."""
@@ -94,10 +83,6 @@ class Room(Vacancy):
         if within is None or not within.key:
             return self._around.most(shape, up_to, stock.fits)
         return self._best_for(shape, up_to, within).pods
-
-    def concern(self, shape: Shape) -> bool:
-        """Whether such a pod's place depends on more than what the nodes have free."""
-        return self._around.concern(shape)
 
     def best_domain(self, batches: Sequence[Batch]) -> Best:
         """The domain with room for the most of these pods, which have to be in one; of several kinds a few domains are
@@ -132,7 +117,7 @@ class Room(Vacancy):
         for bound, region in islice(parts(self.cluster, within, fits), TRIES):
             if found.pods >= min(bound, up_to):
                 break
-            pods = self._around.most(_there(shape, region), up_to, fits * region.inside)
+            pods = self._around.most(those_in(shape, region), up_to, fits * region.inside)
             if pods > found.pods:
                 found = Best(pods, region.selector[within.key], found.domains)
         return found
@@ -201,7 +186,7 @@ class Room(Vacancy):
         caps, want = np.zeros(self._free.shape[1], dtype=np.int64), int(counts.sum())
         np.add.at(caps, slots, counts)
         self._around.add(shape, slots, -counts)
-        found = self._around.arrange(_there(shape, region), want, caps, self.cluster.ranks())
+        found = self._around.arrange(those_in(shape, region), want, caps, self.cluster.ranks())
         self._around.add(shape, slots, counts)
         return found.total == want
 
@@ -225,29 +210,6 @@ class Room(Vacancy):
                 nodes += self._placement(shape, *found).nodes
                 most -= int(found[1].sum())
         return Placement(shape, tuple(nodes))
-
-    def free_up(self, placements: Iterable[Placement]) -> None:
-        """As if these pods were gone, or had never been placed; a node that isn't known has nothing to free."""
-        self._shift(placements, 1, ours=True)
-
-    def use_up(self, placements: Iterable[Placement]) -> None:
-        """As if these pods were there, whether or not there is room: what is free may fall below zero."""
-        self._shift(placements, -1, ours=True)
-
-    def keep(self, placements: Iterable[Placement]) -> None:
-        """Keeps room for pods that aren't there: what is free may fall below zero."""
-        self._shift(placements, -1, ours=False)
-
-    def let_go(self, placements: Iterable[Placement]) -> None:
-        """Undoes `keep`."""
-        self._shift(placements, 1, ours=False)
-
-    def _shift(self, placements: Iterable[Placement], sign: int, *, ours: bool) -> None:
-        for placement in placements:
-            known = [(self.cluster.slots[name], count) for name, count in placement.nodes if name in self.cluster.slots]
-            if known:
-                slots, counts = np.array(known, dtype=np.int64).T
-                self._add(placement.shape, slots, sign * counts, ours=ours)
 
     def ahead(self, batches: Sequence[Batch]) -> tuple[Placement, ...] | None:
         """Where these pods would go once gangs end, on the nodes with the least to clear; None if nowhere even then.
@@ -294,12 +256,12 @@ class Room(Vacancy):
         if self._around.concern(shape):
             lacks = ((stock.asked - self._free[rows]) / offers).max(axis=0, initial=0.0)
             keys = (np.maximum(lacks, 0.0) * 2**20).astype(np.int64) * 2**20 + self.cluster.ranks()
-            found = self._around.arrange(_there(shape, region), want, fits, keys)
+            found = self._around.arrange(those_in(shape, region), want, fits, keys)
             if found.total < want:
                 later = self._without_gangs()
                 for other, (slots, pods) in taken.items():
                     later.add(other, slots, pods)
-                found = later.arrange(_there(shape, region), want, fits, keys)
+                found = later.arrange(those_in(shape, region), want, fits, keys)
                 for other, (slots, pods) in taken.items():
                     later.add(other, slots, -pods)
             return found.slots, found.counts
@@ -315,90 +277,6 @@ class Room(Vacancy):
         if self._later is None:
             self._later = Surroundings.without_gangs(self.cluster)
         return self._later
-
-    def _take(
-        self, shape: Shape, pods: int, region: Region | None, *, whole: bool = True, alone: bool = True
-    ) -> tuple[Ints, Ints] | None:
-        """Room for so many pods: (slots, pods in each), in the order in which they can be bound. None where there
-        isn't enough; unless `whole`, as many as there is room for. `alone`: their gang has no other kinds of pods."""
-        stock = self._stock(shape)
-        fits, key, total = stock.fits, stock.key, stock.total
-        if region is not None:
-            fits = fits * region.inside
-            total = int(fits.sum())
-            if region.few is not None:
-                key = in_few(self.cluster, region.few, Need(pods, fits, key))
-        if self._around.concern(shape):
-            there = _there(shape, region)
-            if region is not None and whole and self._around.most(there, pods, fits) < pods:
-                return None  # a look at how many costs a fraction of a look at where
-            found = self._around.arrange(there, pods, fits, key)
-            chosen = set(found.slots.tolist())
-            sure = pinnable(there) and self.cluster.have_own_labels(chosen)
-            if (found.steered or not alone) and not sure and found.total > len(chosen):
-                # Where each goes has to be said, and with two on a node that can't be: not by reservations, which would
-                # keep them apart (Drafts), nor by their node selectors.
-                found = self._around.arrange(there, pods, np.minimum(fits, 1), key)
-            slots, counts, total = found.slots, found.counts, found.total
-        if total == 0 or (whole and total < pods):
-            return None
-        if not self._around.concern(shape):
-            pods = min(pods, total)
-            best_first = self._best_first(stock, pods) if region is None else _in_order(fits, key)
-            slots, counts = _filled(best_first, fits, pods)
-        self._add(shape, slots, -counts)
-        return slots, counts
-
-    def _best_first(self, stock: Stock, pods: int) -> Ints:
-        """The nodes that have room for so many pods, the best first."""
-        slots = self._first_few(stock, pods)
-        if slots is None:
-            # Each node of the best `pods` takes one at least: no others need to be sorted.
-            key = stock.key
-            slots = np.argpartition(key, pods)[:pods] if pods < len(key) else np.arange(len(key))
-            slots = slots[np.argsort(key[slots])]
-        return slots
-
-    def _first_few(self, stock: Stock, pods: int) -> Ints | None:
-        """The best nodes, one after the other, if few of them are enough: most gangs need no order of all nodes."""
-        chosen: list[int] = []
-        kept: list[int] = []
-        while pods > 0 and len(chosen) < FEW:
-            slot = int(stock.key.argmin())
-            chosen.append(slot)
-            kept.append(int(stock.key[slot]))
-            pods -= int(stock.fits[slot])
-            stock.key[slot] = NOWHERE
-        slots = np.array(chosen, dtype=np.int64)
-        stock.key[slots] = kept
-        return slots if pods <= 0 else None
-
-    def _add(self, shape: Shape, slots: Ints, pods: Ints, *, ours: bool = True) -> None:
-        """Gives room for so many pods back to each slot; negative: takes it. `ours`: of pods that are or were there."""
-        self._change(shape, slots, pods, ours=ours)
-        if ours:
-            self._around.add(shape, slots, -pods)
-        else:
-            self._around.keep(shape, slots, -pods)
-
-    def _hardest_first(self, counts: dict[Shape, int]) -> list[Shape]:
-        if len(counts) == 1:
-            return list(counts)
-        nodes = max(len(self.cluster), 1)
-
-        def hardness(shape: Shape) -> tuple[float, int]:
-            stock = self._stock(shape)
-            average = stock.offers().sum(axis=1, dtype=np.float64) / nodes
-            share = float((stock.asked[:, 0] / np.maximum(average, 1.0)).max(initial=0.0))
-            return -share, int(np.count_nonzero(stock.mask))
-
-        return sorted(counts, key=hardness)
-
-    def _placement(self, shape: Shape, slots: Ints, counts: Ints) -> Placement:
-        names = self.cluster.names
-        return Placement(
-            shape, tuple((names[slot], n) for slot, n in zip(slots.tolist(), counts.tolist(), strict=True))
-        )
 
     def _dealt(self, batches: Sequence[Batch], taken: dict[Shape, tuple[Ints, Ints]]) -> tuple[Placement, ...]:
         """What was taken by shape, dealt out to batches of which several have the same shape."""
@@ -421,27 +299,6 @@ def _few_of(found: Iterable[Region]) -> Iterable[Region]:
     found = iter(found)
     yield from islice(found, TRIES // 2)
     yield from deque(found, maxlen=TRIES // 2)
-
-
-def _there(shape: Shape, region: Region | None) -> Shape:
-    """The pods as they will be if they go there."""
-    return narrowed(shape, region.selector) if region is not None and region.selector else shape
-
-
-def _in_order(fits: Ints, key: Ints) -> Ints:
-    """The slots that take any pods, the best first."""
-    slots = np.flatnonzero(fits)
-    return slots[np.argsort(key[slots])]
-
-
-def _filled(slots: Ints, fits: Ints, pods: int) -> tuple[Ints, Ints]:
-    """So many pods, for which there is room, in one slot after the other."""
-    counts = fits[slots]
-    up_to = counts.cumsum()
-    last = int(up_to.searchsorted(pods))
-    counts = counts[: last + 1]
-    counts[-1] -= int(up_to[last]) - pods
-    return slots[: last + 1], counts
 
 
 def by_shape(batches: Iterable[Batch]) -> dict[Shape, int]:
