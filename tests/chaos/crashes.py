@@ -35,6 +35,9 @@ READILY: Final = 0.7
 LOST: Final = 10.0
 """Seconds after which a write that was drawn and never came to its crash is given up."""
 
+RESTS: Final = (0.0, 0.0, 0.5, 2.0)
+"""Seconds after a crash without another one, as drawn: some hit what comes back, some hit what it does later."""
+
 LOOKS_EACH: Final = 0.05
 LONG: Final = 60.0
 TAKES_OVER: Final = 8.0
@@ -65,6 +68,7 @@ class Crashes:
         self._controllers = [each.name for each in controllers]
         self._random = random
         self._left = 0
+        self._rests_until = 0.0
         self._drawn: tuple[Call, Point, float] | None = None
         self._down: set[str] = set()
         self._seen: set[Point] = set()
@@ -118,7 +122,8 @@ class Crashes:
         """Whether the program dies of this call; asked twice for each, once for either side of it."""
         if not call.write or call.program not in self._programs or call.program in self._down:
             return False
-        if not after and self._left > 0 and not self._under_way():
+        ready = self._left > 0 and time.monotonic() > self._rests_until
+        if not after and ready and not self._under_way():
             self._draw(call)
         return self._drawn is not None and self._drawn[0] is call and self._drawn[1].after is after
 
@@ -144,6 +149,7 @@ class Crashes:
 
     def _end(self, name: str, point: Point) -> None:
         self._down.add(name)
+        self._rests_until = time.monotonic() + self._random.choice(RESTS)
         os.kill(self._programs[name].pid, signal.SIGKILL)
         self.counts[point] += 1
 

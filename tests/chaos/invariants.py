@@ -194,7 +194,7 @@ class Outside:
             alone = after[0].slots == 1 if after and after[0] else job is None or _minimum(job) <= 1
             if not (before and before[-1]) and not alone:
                 sentence = f"the gate of {pod.namespace}/{pod.name} was opened with no admission on record"
-                wrong.half[pod.uid] = sentence
+                wrong.half.setdefault(f"unrecorded {pod.owner.uid}", sentence)
         self._lifted.clear()
 
     def _check_admissions(self, wrong: Findings) -> None:

@@ -22,7 +22,7 @@ from tests.chaos.invariants import Findings, Outside
 from tests.chaos.world import LONG, NODES, Stories
 from tests.faults import Gateway, behind
 
-A_ROUND: Final = 12
+A_ROUND: Final = 15
 """Crashes in one round at most: enough that each meets what the one before left."""
 
 SETTLES_WITHIN: Final = 30.0

@@ -133,7 +133,7 @@ async def test_a_gate_that_opens_before_the_record(world: World, record: str) ->
         world.pod(number, node="n1")
     world.gang(phase="Running", admission=admission)
     world.queue("4")
-    opened = [f"the gate of n/a-{number} was opened with no admission on record" for number in range(4)]
+    opened = ["the gate of n/a-0 was opened with no admission on record"]
     assert await world.found() == (opened if record == "after" else [])
 
 

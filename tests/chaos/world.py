@@ -87,11 +87,16 @@ class Stories:
         await self._complete(*jobs)
 
     async def tight(self) -> None:
-        """Room for one and a half: each reserves."""
+        """Room for one and a half: each reserves. The user of one holds it back for a moment, perhaps just then."""
         queue = await self._queue("tight")
         jobs = [f"tight{number}" for number in range(3)]
         for job in jobs:
             await self._submit(job, queue=queue, runs=self._ms(300, 1000), **TIGHT)
+        one = self._random.choice(jobs)
+        for hold in ("true", None):
+            await asyncio.sleep(self._random.uniform(0, 2))
+            held = {"metadata": {"annotations": {names.HOLD: hold}}}
+            await self._persist(lambda held=held: self._field.change_job(one, held))  # type: ignore[misc]
         await self._complete(*jobs)
 
     async def stays(self) -> None:
