@@ -14,22 +14,29 @@ from collections.abc import Callable
 from typing import Final
 
 LATE: Final = 2.0
-"""Seconds. What was let in so long before a status comes is in that status: the controller looks once a second."""
+"""Seconds after which what was let in is in the status, if one has come since: the controller looks once a second."""
 
 
 class _Since:
     """Pods of one queue that were let in and may not be in its status yet."""
 
-    __slots__ = ("older", "recent")
+    __slots__ = ("older", "recent", "status_at")
 
     def __init__(self) -> None:
         self.older = 0
-        """Let in longer than LATE ago: in the next status for sure. One number, however long none comes."""
+        """Let in longer than LATE ago, and no status has come since. One number, however long none comes."""
         self.recent: deque[tuple[float, int]] = deque()
+        self.status_at = float("-inf")
 
     def settle(self, now: float) -> None:
         while self.recent and self.recent[0][0] <= now - LATE:
-            self.older += self.recent.popleft()[1]
+            at, pods = self.recent.popleft()
+            if at > self.status_at:
+                self.older += pods
+
+    @property
+    def pods(self) -> int:
+        return self.older + sum(pods for _, pods in self.recent)
 
 
 class Depths:
@@ -51,7 +58,8 @@ class Depths:
         since = self._since.get(queue)
         if since is None:
             return
-        since.settle(self._clock())
+        since.status_at = self._clock()
+        since.settle(since.status_at)
         since.older = 0
         if not since.recent:
             del self._since[queue]
@@ -63,4 +71,7 @@ class Depths:
     def waiting(self, queue: str, counted: int) -> int:
         """How many pods wait in the queue, where its status says `counted`."""
         since = self._since.get(queue)
-        return max(counted, since.older + sum(pods for _, pods in since.recent)) if since else counted
+        if since is None:
+            return counted
+        since.settle(self._clock())
+        return max(counted, since.pods)

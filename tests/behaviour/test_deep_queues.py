@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, Final
 
+from startgate.kube.kinds import JOBS
 from startgate.model import names
 from startgate.model.gang import Phase
 from startgate.model.objects import Job
 from startgate.model.reasons import Code
-from tests.behaviour.kit import Field, eventually
+from tests.behaviour.kit import Field, eventually, job_of
 
 MANY: Final = 40
 """Jobs of two pods in one queue."""
@@ -26,6 +28,13 @@ def there(field: Field, name: str) -> Job:
     job = field.job(name)
     assert job is not None
     return job
+
+
+async def asked(field: Field, name: str, queue: str) -> Any:
+    """The Job as it would be made, by a dry run."""
+    body = job_of(name, pods=2, queue=queue)
+    path = JOBS.path(field.namespace)
+    return json.loads(await field.client.request("POST", path, query={"dryRun": "All"}, body=body))
 
 
 async def fill(field: Field, queue: str, count: int, **job: Any) -> list[Job]:
@@ -111,6 +120,9 @@ async def test_what_its_users_do_with_jobs_in_a_deep_queue(field: Field) -> None
     await field.waits("held", Code.ON_HOLD)
     assert there(field, "own").spec.suspend
     await eventually(lambda: field.read_queue(queue), lambda it: not it.status.waiting_pods, "none is kept away by us")
+    await eventually(
+        lambda: asked(field, "next", queue), lambda job: not job["spec"].get("suspend"), "not deep any more"
+    )
     assert not parked(await field.submit("next", pods=2, queue=queue))
     await field.phase("next", Phase.RUNNING)
     await field.delete_job("next")

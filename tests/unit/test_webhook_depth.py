@@ -12,7 +12,7 @@ class Clock:
 
 
 def test_what_was_let_in_counts_until_a_status_has_it() -> None:
-    """A status that comes right after may have been written before."""
+    """One that comes right after may have been written before; the next would have come by now, had it been."""
     clock = Clock()
     depths = Depths(clock)
     depths.let_in("q", 3)
@@ -22,7 +22,19 @@ def test_what_was_let_in_counts_until_a_status_has_it() -> None:
     depths.status_came("q")
     assert depths.waiting("q", 0) == 4
     clock.now += LATE
-    assert depths.waiting("q", 0) == 4, "time alone makes nothing less: the controller may be away"
+    assert depths.waiting("q", 0) == 0
+
+
+def test_time_alone_makes_nothing_less() -> None:
+    """The controller may be away."""
+    clock = Clock()
+    depths = Depths(clock)
+    depths.let_in("q", 1)
+    depths.status_came("q")
+    clock.now += LATE / 2
+    depths.let_in("q", 5)
+    clock.now += 100 * LATE
+    assert depths.waiting("q", 0) == 5
     depths.status_came("q")
     assert depths.waiting("q", 0) == 0
 
