@@ -176,6 +176,8 @@ async def test_the_nodes_watch_falls_silent(stage: Field, gateway: Gateway) -> N
         await stage.until(lambda: not stage.pods("a"), "it is taken back whole")
     await stage.run("b", pods=2, queue=queue)
     assert stage.failures() == 0
+    for number in range(2, 9):
+        await stage.cordon(f"n{number}", cordoned=False)
 
 
 async def test_watches_are_refused_while_writes_pass(stage: Field, gateway: Gateway) -> None:
