@@ -254,7 +254,7 @@ class Flights:
         def compose() -> statuses.Said:
             now = self._clock()
             times = (state.record.status.taken_back if state.record else 0) + 1
-            until = now + back_off(times)
+            until = now + back_off(facts, times)
             if taken_back and state.flight:
                 state.flight.reason = backing_off(facts, times, until)  # no Gang without a reason, not for a moment
             spec, status = statuses.compose(state, now)

@@ -9,10 +9,12 @@ be asked about (promise 6).
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
 from startgate.engine.observe import Facts
+from startgate.model import names
 from startgate.model.gang import Phase
 from startgate.model.objects import rfc3339
 from startgate.model.reasons import Code, Reason, reason
@@ -28,8 +30,12 @@ FOLLOWS: Final[dict[Phase, frozenset[Phase]]] = {
 }
 """The transition table. A phase may also stay as it is."""
 
-BACK_OFF: Final = (10.0, 600.0)
-"""Seconds before a gang that was taken back is tried again: at first, and at most; doubled each time."""
+BACK_OFF: Final = (10, 600)
+"""Seconds before a gang that was taken back is tried again: at first, and at most; doubled each time. Up to half as much
+comes on top, by the gang, so that those that were taken back together don't come again together."""
+
+SEVERAL: Final = 3
+"""Take-backs after which its reason says where to look: it isn't chance any more."""
 
 
 GAVE_WAY: Final = frozenset({Code.RECLAIMED, Code.PREEMPTED})
@@ -129,16 +135,26 @@ def wanted_slots(facts: Facts, grant: Grant) -> int:
     return min(grant.slots, facts.wanted)
 
 
-def back_off(times: int) -> float:
-    """Seconds to wait after having been taken back so many times (at least 1)."""
+def back_off(facts: Facts, times: int) -> float:
+    """Seconds to wait after having been taken back so many times (at least 1); the same whenever it is asked."""
     first, most = BACK_OFF
-    return float(min(most, first * 2 ** min(times - 1, 16)))
+    base = min(most, first * 2 ** min(times - 1, 16))
+    return float(base + crc32(f"{facts.owner_uid}/{times}".encode()) % (base // 2 + 1))
 
 
 def backing_off(facts: Facts, times: int, until: float) -> Reason:
     """Why a gang that has been taken back so many times waits until then (epoch seconds)."""
     known = facts.parked_message if facts.parked_as == Code.NOT_BOUND_IN_TIME else ""
-    return reason(Code.BACKING_OFF, times=times, last=known or NOT_BOUND, until=rfc3339(until))
+    look = _where_to_look(facts) if times >= SEVERAL else ""
+    return reason(Code.BACKING_OFF, times=times, last=known or NOT_BOUND, look=look, until=rfc3339(until))
+
+
+def _where_to_look(facts: Facts) -> str:
+    """For one who has to find what the node fit doesn't see."""
+    return (
+        f"; look at the Events of its {facts.owner_kind} and its pods (kubectl get events -n {facts.namespace}), "
+        f"at its pods' schedulerName, and whether {names.START_TIMEOUT} is long enough"
+    )
 
 
 def told(facts: Facts, stands: Reason | None, verdict: Reason | None) -> Reason | None:

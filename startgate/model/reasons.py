@@ -80,7 +80,7 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         "use a lower PriorityClass, or another queue",
         Code.QUEUE_STOPPED: "queue {queue} is stopped: it takes Jobs and releases none until its admin sets "
         "spec.stopped to false",
-        Code.BACKING_OFF: "taken back {times} times, last because {last}; tries again at {until}",
+        Code.BACKING_OFF: "taken back {times} times, last because {last}{look}; tries again at {until}",
         Code.QUEUE_CAPABILITY: "needs {asks}; queue {queue} has {left} left; "
         "it starts when enough of the queue's gangs end, or its capability is raised",
         Code.PARENT_CAPABILITY: "needs {asks}; parent queue {parent} has {left} left for queue {queue}{kept}; "

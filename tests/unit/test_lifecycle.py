@@ -169,11 +169,29 @@ def test_gathering_that_takes_too_long_gives_its_hold_back() -> None:
 
 
 def test_a_gang_that_was_taken_back_waits_before_it_is_tried_again() -> None:
-    pause: Reason = reason(Code.BACKING_OFF, times=1, last="x", until="y")
+    pause: Reason = reason(Code.BACKING_OFF, times=1, last="x", look="", until="y")
     seen = facts(suspended_by="us", parked_as="NotBoundInTime")
     made = standing(seen, None, lost_at=None, back_off=pause, now=NOW)
     assert brief(made) == (Phase.PARKED, Do.NOTHING, Code.BACKING_OFF)
-    assert [back_off(times) for times in (1, 2, 3, 7, 99)] == [10, 20, 40, 600, 600]
+
+
+def test_the_back_off_doubles_and_sets_those_apart_that_were_taken_back_together() -> None:
+    gangs = [facts(owner_uid=f"u{number}") for number in range(50)]
+    for times, least in ((1, 10), (2, 20), (3, 40), (7, 600), (99, 600)):
+        waits = {back_off(each, times) for each in gangs}
+        assert least <= min(waits) < max(waits) <= least * 3 / 2
+        assert len(waits) > 4
+    assert back_off(gangs[0], 2) == back_off(gangs[0], 2), "a simulation says what the controller does"
+
+
+def test_after_several_take_backs_the_reason_says_where_to_look() -> None:
+    parked = facts(suspended_by="us", parked_as="NotBoundInTime", parked_message="x")
+    assert "look at" not in backing_off(parked, 2, NOW).message
+    assert backing_off(parked, 3, NOW).message == (
+        "taken back 3 times, last because x; look at the Events of its Job and its pods (kubectl get events -n n), at "
+        "its pods' schedulerName, and whether startgate.dev/start-timeout is long enough; "
+        "tries again at 1970-01-12T13:46:40Z"
+    )
 
 
 FULL = reason(Code.NO_ROOM, fit=0, pods=1, each="1 cpu", nodes="of 2 nodes: 2 full", until="enough pods end")

@@ -161,7 +161,7 @@ class Gangs:
         state.grant, state.whole, state.lost_at = None, False, None
         if state.facts.parked_as == Code.NOT_BOUND_IN_TIME:
             state.taken_back += 1
-            state.not_before = self._stage.timeline.epoch + back_off(state.taken_back)
+            state.not_before = self._stage.timeline.epoch + back_off(state.facts, state.taken_back)
             if state.taken_back >= MOST_TAKE_BACKS:
                 self.worn_out[state.name] = None
 
