@@ -23,6 +23,7 @@ from aiohttp import web
 from prometheus_client import generate_latest
 
 from controller.cache import Cache
+from controller.clock import Clock
 from controller.evictions import Evictions
 from controller.flights import Flights
 from controller.gangs import Gangs
@@ -85,13 +86,14 @@ class Program:
             name=names.LEASE,
             identity=identity,
         )
+        clock = Clock()
         self.recorder = Recorder(client, "startgate.dev/controller", pod)
         self.cache = Cache(client, self._wake)
         self.gangs = Gangs(self.cache, patience=patience)
         self.metrics = Metrics(self.gangs.states.values, self.cache.reflectors)
         self.writes = Writes(client, self.cache, lambda: self.election.leading)
-        self.news = News(self.cache, self.gangs, self.writes, self.recorder)
-        self.under_way = UnderWay(self.cache, journal)
+        self.news = News(self.cache, self.gangs, self.writes, self.recorder, clock=clock)
+        self.under_way = UnderWay(self.cache, journal, clock=clock)
         self.loop = Loop(
             self.cache,
             self.gangs,
@@ -108,6 +110,7 @@ class Program:
                 counted=self.metrics.evicted,
             ),
             leading=lambda: self.election.leading,
+            clock=clock,
         )
 
     def _wake(self) -> None:
@@ -133,6 +136,7 @@ class Program:
                 tasks.create_task(self.loop.run())
         finally:
             await self.under_way.close()
+            await self.writes.settled()
 
 
 async def serve_health(program: Program, host: str, port: int) -> web.AppRunner:

@@ -50,6 +50,25 @@ class Writes:
         self._cache = cache
         self._leading = leading
         self._lifts = asyncio.Semaphore(LIFTS_AT_ONCE)
+        self._sent: set[asyncio.Future[Any]] = set()
+
+    async def settled(self) -> None:
+        """Returns when no write is on its way any more, in `SECONDS` at most: only then may another lead.
+
+        Whoever waited for one may have been cancelled; what was sent may take effect all the same.
+        """
+        await asyncio.gather(*self._sent, return_exceptions=True)
+
+    async def _to_its_end(self, write: Awaitable[T]) -> T:
+        sent = asyncio.ensure_future(write)
+        self._sent.add(sent)
+        sent.add_done_callback(self._ended)
+        return await asyncio.shield(sent)
+
+    def _ended(self, sent: asyncio.Future[Any]) -> None:
+        self._sent.discard(sent)
+        if not sent.cancelled():
+            sent.exception()  # who waits for it hears of it; else nobody is there to tell
 
     async def _send(self, write: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS) -> T:
         """The answer to a write; leadership is looked at before each attempt. KubeError, NotLeadingError."""
@@ -57,7 +76,7 @@ class Writes:
             if not self._leading():
                 raise NotLeadingError("not the leader any more")
             try:
-                return await write()
+                return await self._to_its_end(write())
             except (ApiError, Unreachable) as error:
                 if attempt == attempts or (isinstance(error, ApiError) and error.status not in (429, 500, 503, 504)):
                     raise

@@ -31,8 +31,8 @@ FOLLOWS: Final[dict[Phase, frozenset[Phase]]] = {
 """The transition table. A phase may also stay as it is."""
 
 BACK_OFF: Final = (10, 600)
-"""Seconds before a gang that was taken back is tried again: at first, and at most; doubled each time. Up to half as much
-comes on top, by the gang, so that those that were taken back together don't come again together."""
+"""Seconds before a gang that was taken back is tried again: at first, and at most; doubled each time. Up to half as
+much comes on top, by the gang, so that those that were taken back together don't come again together."""
 
 SEVERAL: Final = 3
 """Take-backs after which its reason says where to look: it isn't chance any more."""

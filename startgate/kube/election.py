@@ -30,6 +30,9 @@ from startgate.model.objects import ObjectMeta
 
 log = logging.getLogger(__name__)
 
+LOOKS = 4
+"""How often a candidate looks at the Lease in one `retry`, while it can be read."""
+
 
 class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
     """Who leads; null, as the API allows for each field, is the same as left out."""
@@ -168,17 +171,16 @@ class Election:
     async def acquire(self) -> None:
         """Returns when we lead: for `renew_deadline` seconds at most, unless it is renewed as `run` does."""
         while True:
-            wait = self._retry
+            wait = most = self._retry
             try:
-                wait = await self._try()
+                wait, most = await self._try(), self._retry / LOOKS
             except KubeError as error:
                 log.warning("The lease %s/%s can't be read or taken: %s", self._namespace, self._name, error)
             if self.leading:
                 log.info("%s leads", self.identity)
                 return
-            # Look at least each `retry`, since a holder that shuts down gives the Lease up; spread
-            # candidates.
-            await asyncio.sleep(min(max(wait, 0.05), self._retry) * random.uniform(1.0, 1.2))  # noqa: S311
+            # Look often, since a holder that shuts down gives the Lease up; spread candidates.
+            await asyncio.sleep(min(max(wait, 0.05), most) * random.uniform(1.0, 1.2))  # noqa: S311
 
     async def release(self) -> None:
         """Gives the Lease up if it is ours, in a moment or not at all. All work must have ended before."""
