@@ -14,6 +14,7 @@ from typing import NamedTuple
 from startgate.engine.company import Company
 from startgate.engine.filters import Facts
 from startgate.engine.hurdles import Hurdles
+from startgate.engine.kept import Kept
 from startgate.engine.nodes import Nodes
 from startgate.engine.ports import Ports
 from startgate.engine.stock import Stocks
@@ -38,6 +39,8 @@ class Cluster(Nodes):
         super().__init__()
         self.stocks = Stocks(self)
         self.hurdles = Hurdles(self)
+        self.refusals = Kept()
+        """Why quota refuses (`verdicts`)."""
         self.company = Company()
         self.ports = Ports()
         self.storage = Storage()

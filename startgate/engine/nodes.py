@@ -53,6 +53,8 @@ class Nodes:
         self.version = 0
         self.epoch = 0
         """Another one: what was worked out for all slots is worth nothing any more."""
+        self.remade = 0
+        """Another one: a node isn't what it was, whatever is on it."""
         self._open: Bools = np.zeros(SLOTS, dtype=np.bool_)
         self._spare: list[int] = []
         self._pods_on: list[int] = []
@@ -100,7 +102,7 @@ class Nodes:
         twin.used = self.used.copy()
         twin.ours = self.ours.copy()
         twin.stamps = self.stamps.copy()
-        twin.version, twin.epoch = self.version, self.epoch
+        twin.version, twin.epoch, twin.remade = self.version, self.epoch, self.remade
         twin._open = self._open.copy()
         twin._spare = list(self._spare)
         twin._pods_on = list(self._pods_on)
@@ -198,6 +200,7 @@ class Nodes:
         if self.facts[slot] == known:
             return
         self.facts[slot] = known
+        self.remade += 1
         self._stamp(slot)
         self._relabel(slot, known)
         for demand, mask in self._masks.items():
@@ -220,6 +223,7 @@ class Nodes:
         if not np.array_equal(self.offers[:, slot], fresh):
             self.offers[:, slot] = fresh
             self._total = None
+            self.remade += 1
             self._stamp(slot)
 
     def _stamp(self, slot: int) -> None:

@@ -124,6 +124,19 @@ class Books:
         twin.known = {}
         return twin
 
+    def state(self) -> object:
+        """All that an answer about quota depends on, as a value: equal ones give equal answers."""
+        return [
+            (
+                level.name,
+                level.parent and level.parent.name,
+                dict(level.ceiling),
+                dict(level.floor),
+                dict(level.own),
+            )
+            for level in self.root.below()
+        ]
+
     def use(self, level: Level) -> dict[str, int]:
         """What runs in this queue and in those below it."""
         return add(*(each.own for each in level.below()))

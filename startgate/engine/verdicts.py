@@ -4,9 +4,8 @@ What always holds: what is kept for others is lifted before it is asked, so that
 itself; a gang that would fit then stays for their sake, and is told for whom. Equal trials have equal answers.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Final
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 from startgate.engine import explain
 from startgate.engine.draft import Trial
@@ -19,6 +18,14 @@ from startgate.model.resources import Amounts
 
 LOOKED_AT: Final = 8
 """So many holds are looked at one by one, to say for whom it is held."""
+
+
+class _Before(NamedTuple):
+    """What was said of a trial in a decision before, without when it could start."""
+
+    verdict: Verdict
+    asks_when: bool
+    """Whether that would be said, if it were looked into."""
 
 
 class Verdicts:
@@ -42,6 +49,9 @@ class Verdicts:
         for hold in holds:
             ground.lift(hold)
         self._books = ground.now.books.closed()
+        nodes = ground.now.room.cluster
+        self._before: dict[Hashable, _Before] = nodes.refusals.known((self._books.state(), nodes.epoch, nodes.remade))
+        """By trial that quota refuses, of pods for which nodes alone decide whether they could ever have room."""
         self._kept_for = {hold.gang for hold in (*holds, *self._of_the_protected())}
         self._known: dict[tuple[Trial, str], Verdict] = {}
 
@@ -62,9 +72,13 @@ class Verdicts:
     def _of_the_protected(self) -> tuple[Hold, ...]:
         return (self._protected,) if self._protected else ()
 
+    def _looks_into(self, queue: str) -> bool:
+        """Whether the next of this queue is told when it could start: of each queue the first is, of so many queues."""
+        return queue not in self._told and len(self._told) < GANGS
+
     def _until(self, trial: Trial, own: str) -> str:
-        """When it could start; "" where that isn't looked into. Of each queue the first is told, of so many queues."""
-        if trial.queue in self._told or len(self._told) >= GANGS:
+        """When it could start; "" where that isn't looked into."""
+        if not self._looks_into(trial.queue):
             return ""
         self._told.add(trial.queue)
         if self._outlook is None:
@@ -77,8 +91,7 @@ class Verdicts:
         protected = [hold for hold in self._of_the_protected() if hold.gang != own]
         others = [hold for hold in self._holds if hold.gang != own]
         if not (protected or others) or not ground.now.fits(trial.queue, trial.batches, asks):
-            until = partial(self._until, trial, own)
-            return explain.refused(self._books, ground.now.room, trial.queue, trial.batches, until)
+            return self._refused(trial, own)
         for hold in protected:
             if not self._fits_beside(trial, asks, (hold,)):
                 return explain.held(asks, hold.gang, "which has waited longer than patience allows")
@@ -86,6 +99,21 @@ class Verdicts:
             if not self._fits_beside(trial, asks, (hold,)):
                 return explain.held(asks, hold.gang, "for which others make room")
         return explain.held(asks, (*others, *protected)[-1].gang, "beside others for which room is held")
+
+    def _refused(self, trial: Trial, own: str) -> Verdict:
+        before, looks_into, asked = self._before.get(trial), self._looks_into(trial.queue), []
+        if before is not None and not (before.asks_when and looks_into):
+            return before.verdict
+
+        def until() -> str:
+            asked.append(trial)
+            return self._until(trial, own)
+
+        found = explain.refused(self._books, self._ground.now.room, trial.queue, trial.batches, until)
+        by_nodes_alone = not any(batch.shape.constrained or batch.within for batch in trial.batches)
+        if by_nodes_alone and not (asked and looks_into) and self._books.refusal(trial.queue, trial.asks) is not None:
+            self._before[trial] = _Before(found, asks_when=bool(asked))
+        return found
 
     def _fits_beside(self, trial: Trial, asks: Amounts, holds: Iterable[Hold]) -> bool:
         for hold in holds:
