@@ -308,6 +308,7 @@ class Reflector(Generic[T, V]):
                             self._touch()
                             self._take(line)
                             self._progress = True
+                    self._touch()  # ended in order, it has told all that there was
                 finally:
                     looking.cancel()
         except TimeoutError as error:
