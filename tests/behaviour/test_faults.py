@@ -229,7 +229,8 @@ async def test_the_api_server_is_away(stage: Field, gateway: Gateway, startgate:
     assert {pod.uid for pod in stage.bound("runs")} == running
     lists = [call.what for call in gateway.log.of(which(program=CONTROLLER, verb="list"), back) if call.status == 200]
     assert len(lists) == len(set(lists)), "each kind is listed once"
-    assert gateway.log.most_within(1.0, of_controller, start) < 100
+    # Of 14 kinds each is tried some five times in the first second, then less and less; and gangs start.
+    assert gateway.log.most_within(1.0, of_controller, start) < 200
 
 
 async def test_only_the_lease_can_not_be_written(stage: Field, gateway: Gateway, startgate: Startgate) -> None:
