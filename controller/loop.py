@@ -66,6 +66,8 @@ class Loop:
         self._clock = clock
         self._woken = asyncio.Event()
         self._counted_at = clock()
+        self._took = 0.0
+        """Seconds, the last cycle."""
 
     def wake(self) -> None:
         """Something has changed."""
@@ -89,7 +91,8 @@ class Loop:
             await asyncio.wait_for(self._woken.wait(), until)
         except TimeoutError:
             return
-        await asyncio.sleep(COALESCE)
+        # As long again as the last cycle took: in a deep queue there are as many writes to send as changes to look at.
+        await asyncio.sleep(max(COALESCE, self._took))
 
     def _check_books(self) -> None:
         now = self._clock()
@@ -115,7 +118,8 @@ class Loop:
                 self._flights.drop_reservations(state)
             self._news.note(state)
         self._news.note_queues(plan)
-        self._metrics.cycle(time.perf_counter() - began, len(world.waiting), plan)
+        self._took = time.perf_counter() - began
+        self._metrics.cycle(self._took, len(world.waiting), plan)
         return plan
 
     def _refresh(self, now: float) -> dict[str, State]:
