@@ -113,9 +113,10 @@ async def test_a_gang_costs_a_patch_for_each_pod_and_at_most_three_writes(field:
     await field.nodes(8)
     queue = await field.queue()
     await field.run("a", pods=4, queue=queue, runs="3s")
+    await field.phase("a", Phase.RUNNING)
+    await field.until(lambda: len(field.writes(what="pods")) == 4, "its pods are in the audit log")
     await field.until(lambda: len(field.writes(what="gangs")) >= 2, "its Gang is in the audit log")
     seen = field.writes()
-    assert [each.what for each in seen].count("pods") == 4
     assert 2 <= [each.what for each in seen].count("gangs") <= 3
     assert {each.what for each in seen} == {"pods", "gangs"}
     assert (seen[0].verb, seen[0].what) == ("create", "gangs")
