@@ -64,8 +64,10 @@ class Tally:
         )
 
 
-async def run(startgate: Startgate, folder: Path, crashes: int, seed: int, say: Callable[[str], None]) -> Tally:
-    """So many crashes of this seed; `folder` is for the gateway's keys."""
+async def run(
+    startgate: Startgate, folder: Path, crashes: int, seed: int, say: Callable[[str], None], *, a_round: int = A_ROUND
+) -> Tally:
+    """So many crashes of this seed, of which `a_round` at most in a round; `folder` is for the gateway's keys."""
     tally, began = Tally(), time.monotonic()
     cluster = startgate.cluster
     second = startgate.controller.replica(1)
@@ -82,7 +84,7 @@ async def run(startgate: Startgate, folder: Path, crashes: int, seed: int, say: 
             while killing.many < crashes:
                 tally.rounds += 1
                 random = Random(f"{seed} {tally.rounds}")
-                await _round(startgate, killing, outside, random, min(A_ROUND, crashes - killing.many), tally, say)
+                await _round(startgate, killing, outside, random, min(a_round, crashes - killing.many), tally, say)
                 tally.seconds = time.monotonic() - began
                 tally.crashes, tally.counts, tally.found = killing.many, dict(killing.counts), outside.found
                 tally.handed_over = killing.handed_over
