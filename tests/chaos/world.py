@@ -122,7 +122,7 @@ class Stories:
         mine = await self._queue("mine", parent=both, deserved={"cpu": "4"})
         theirs = await self._queue("theirs", parent=both, deserved={"cpu": "0"})
         await self._submit("victim", pods=4, queue=theirs, runs="6s", **WIDE)
-        await self._field.until(lambda: self._field.bound("victim"), "it has begun", LONG)
+        await self._begins("victim", 4)
         await self._submit("claimant", pods=self._random.choice((2, 4)), queue=mine, runs="500ms", **WIDE)
         await self._complete("claimant", "victim")
 
@@ -133,7 +133,7 @@ class Stories:
         theirs = await self._queue("elastic", parent=both, deserved={"cpu": "2"})
         elastic = {**IGNORES_DISRUPTION, "backoffLimit": 0}
         await self._submit("elastic", pods=4, minimum=2, queue=theirs, runs="6s", spec=elastic, **WIDE)
-        await self._field.until(lambda: len(self._field.bound("elastic")) == 4, "it has begun", LONG)
+        await self._begins("elastic", 4)
         await self._submit("few", pods=2, queue=mine, runs="500ms", **WIDE)
         await self._complete("few", "elastic")
 
@@ -143,7 +143,7 @@ class Stories:
         low, high = await self._field.priority("low", -10), await self._field.priority("high", 10)
         for job in ("low1", "low2"):
             await self._submit(job, pods=2, queue=queue, runs="6s", priorityClassName=low, **WIDE)
-        await self._field.until(lambda: self._field.bound("low1"), "the first has begun", LONG)
+        await self._begins("low1", 2)
         await self._submit("high", pods=4, queue=queue, runs="500ms", priorityClassName=high, **WIDE)
         await self._complete("high", "low1", "low2")
 
@@ -236,6 +236,15 @@ class Stories:
     async def _complete(self, *jobs: str) -> None:
         for job in jobs:
             await self._field.completes(job, LONG)
+
+    async def _begins(self, job: str, pods: int) -> None:
+        """Returns when so many of its pods run; or it is over, having begun bit by bit between crashes."""
+
+        def begun() -> bool:
+            found = self._field.job(job)
+            return len(self._field.bound(job)) == pods or (found is not None and found.status.succeeded > 0)
+
+        await self._field.until(begun, f"{pods} pods of {job} run", LONG)
 
     async def _let_through(self, job: str) -> None:
         """Takes the other gate off its pods, until it has completed."""
