@@ -155,8 +155,8 @@ class Admission:
             verdict = judge(await self._lookup.live_queues())
         return verdict, Subject(
             queue=name,
-            old=UNSET if old is None else old.spec,
-            new=UNSET if new is None else new.spec,
+            old=UNSET if old is None else review.on_one_line(old.spec),
+            new=UNSET if new is None else review.on_one_line(new.spec),
         )
 
     def _record(self, request: Request, verdict: Verdict, subject: Subject) -> Verdict:

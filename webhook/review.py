@@ -85,8 +85,9 @@ _decode = msgspec.json.Decoder(_Review).decode
 def read(body: bytes) -> Request:
     """The request in an AdmissionReview; ReviewError for anything else."""
     try:
+        body.decode()  # all of it: msgspec skips what isn't read, unlooked at, and the audit log would get it
         return _decode(body).request
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise ReviewError(f"This is not an AdmissionReview of admission.k8s.io/v1: {error}") from error
 
 
@@ -97,6 +98,14 @@ def decode(decoder: msgspec.json.Decoder[T], raw: Raw) -> T:
     """An object of the request; ReviewError where it isn't of the kind that the path is for."""
     try:
         return decoder.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ReviewError(f"The object of the request can't be read: {error}") from error
+
+
+def on_one_line(raw: Raw) -> Raw:
+    """The same JSON, however it was laid out: a line of the audit log is one line. ReviewError as of `decode`."""
+    try:
+        return Raw(msgspec.json.format(bytes(raw), indent=-1))
     except (msgspec.DecodeError, RecursionError) as error:
         raise ReviewError(f"The object of the request can't be read: {error}") from error
 
