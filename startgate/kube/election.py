@@ -190,7 +190,7 @@ class Election:
             return
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
         try:
-            await self._patch(spec, min(self._retry, 2.0))
+            await self._patch_ours(spec, min(self._retry, 2.0))
         except KubeError as error:
             log.info("The lease wasn't given up, and will expire: %s", error)
 
@@ -213,11 +213,18 @@ class Election:
         start = self._clock()
         patience = min(self._renew_deadline / 2, max(self.remaining, 0.05))
         try:
-            await self._patch({"holderIdentity": self.identity, "renewTime": _now()}, patience)
+            await self._patch_ours({"holderIdentity": self.identity, "renewTime": _now()}, patience)
         except ApiError as error:
             if error.not_found:  # deleted by hand: the next candidate may take a new one at once
                 self._until = -math.inf
-                raise
+            raise
+        self._until = start + self._renew_deadline
+
+    async def _patch_ours(self, spec: dict[str, object], patience: float) -> None:
+        """Writes into the Lease that we hold; if it is another's by now we don't lead any more. ApiError."""
+        try:
+            await self._patch(spec, patience)
+        except ApiError as error:
             if not error.conflict:
                 raise
             # Somebody else's write, or an earlier one of ours whose answer was lost: see whose it is now.
@@ -226,9 +233,7 @@ class Election:
             if lease.spec.holder_identity != self.identity:
                 self._until = -math.inf
                 raise
-            start = self._clock()
-            await self._patch({"holderIdentity": self.identity, "renewTime": _now()}, patience)
-        self._until = start + self._renew_deadline
+            await self._patch(spec, patience)
 
     async def _try(self) -> float:
         """Takes the Lease if it may be taken; else the seconds until it may be."""

@@ -171,6 +171,20 @@ async def test_a_stranger_s_edit_of_the_lease_costs_nothing(client: Client, leas
         assert first.election.leading
 
 
+async def test_a_write_that_it_knows_nothing_of_doesn_t_keep_a_leader_from_giving_the_lease_up(
+    client: Client, lease: str
+) -> None:
+    """Such as its own last renewal, if it was ended in the middle of it."""
+    first = Candidate(client, lease, "first", 30.0)
+    async with started(first):
+        first.start()
+        await asyncio.wait_for(first.began.wait(), 5)
+        await client.patch(LEASES, lease, {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}, NAMESPACE)
+        await first.stop()
+        kept = await client.get(LEASES, lease, NAMESPACE)
+        assert not kept.spec.holder_identity
+
+
 async def test_what_the_work_raises_comes_out_and_the_lease_is_given_up(client: Client, lease: str) -> None:
     async def fail() -> None:
         raise RuntimeError("a bug")
