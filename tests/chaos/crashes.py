@@ -32,6 +32,9 @@ BETWEEN: Final = "no write"
 READILY: Final = 0.7
 """The chance of a write to be the last where its kind was chosen least."""
 
+SELDOM: Final = 0.04
+"""The same at least, however often it was chosen."""
+
 LOST: Final = 10.0
 """Seconds after which a write that was drawn and never came to its crash is given up."""
 
@@ -137,7 +140,8 @@ class Crashes:
         self._seen.update(points)
         point = min(points, key=lambda each: (self.counts[each], self._random.random()))
         least = min(self.counts[each] for each in self._seen)
-        if self._random.random() < READILY * ((1 + least) / (1 + self.counts[point])) ** 2:
+        chance = READILY * ((1 + least) / (1 + self.counts[point])) ** 2
+        if self._random.random() < max(chance, SELDOM):
             self._drawn = (call, point, time.monotonic())
 
     def _strike(self, call: Call) -> None:
