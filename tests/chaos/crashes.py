@@ -29,7 +29,7 @@ from tests.faults import Call, Cut, Gateway
 BETWEEN: Final = "no write"
 """For a program that is killed from outside, whatever it does."""
 
-READILY: Final = 0.7
+READILY: Final = 0.4
 """The chance of a write to be the last where its kind was chosen least."""
 
 SELDOM: Final = 0.04
