@@ -42,11 +42,13 @@ reservation. In between: as long as the reservation itself took, since a binding
 class Flights:
     """Acts on what was decided for one gang, and on what its lifecycle asks for."""
 
-    def __init__(self, cache: Cache, writes: Writes, under_way: UnderWay) -> None:
+    def __init__(self, cache: Cache, writes: Writes, under_way: UnderWay, *, counted: Callable[[str], None]) -> None:
+        """`counted` is told the queue of each gang that was taken back."""
         self._cache = cache
         self._writes = writes
         self._under_way = under_way
         self._clock = under_way.clock
+        self._counted = counted
 
     def go(self, state: State, go: Go) -> None:
         """Acts on a decision of the engine."""
@@ -266,6 +268,8 @@ class Flights:
             return spec, status
 
         await statuses.write(self._writes, state, compose)
+        if taken_back:
+            self._counted(facts.queue)
 
     # --- the Gang -----------------------------------------------------------------------------------------------
 

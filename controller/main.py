@@ -100,7 +100,7 @@ class Program:
             self.news,
             self.metrics,
             under_way=self.under_way,
-            flights=Flights(self.cache, self.writes, self.under_way),
+            flights=Flights(self.cache, self.writes, self.under_way, counted=self.metrics.taken_back),
             evictions=Evictions(
                 self.cache,
                 self.gangs,

@@ -44,6 +44,12 @@ class Metrics:
             labelnames=("rule", "queue"),
             registry=self.registry,
         )
+        self._taken_back = Counter(
+            "startgate_take_backs",
+            "Gangs taken back whole, since not all of their pods were bound (or made) in time.",
+            labelnames=("queue",),
+            registry=self.registry,
+        )
         self._asked = Gauge("startgate_cycle_waiting", "Gangs that the last cycle decided on.", registry=self.registry)
         self.registry.register(_Gangs(states))
         self.registry.register(_Watches(tuple(reflectors)))
@@ -57,6 +63,10 @@ class Metrics:
     def evicted(self, rule: Rule, queue: str) -> None:
         """A gang of this queue gave way."""
         self._evicted.labels(str(rule), queue).inc()
+
+    def taken_back(self, queue: str) -> None:
+        """A gang of this queue was taken back."""
+        self._taken_back.labels(queue).inc()
 
 
 class _Watches(Collector):

@@ -7,6 +7,7 @@ time for that says so in the Gang, as its admin could.
 
 from __future__ import annotations
 
+import urllib.request
 from typing import Any, Final
 
 from localcluster.nodes import Node
@@ -132,7 +133,14 @@ async def test_pods_that_are_never_bound_for_a_reason_that_nobody_sees(field: Fi
     assert often.status.message.startswith("taken back 3 times, last because not all of its pods were bound in time; ")
     assert f"kubectl get events -n {field.namespace}), at its pods' schedulerName" in often.status.message
     assert 39 <= pause(often) <= 61
+    assert f'startgate_take_backs_total{{queue="{queue}"}} 2.0' in metrics(field)
     assert field.failures() == 0
+
+
+def metrics(field: Field) -> str:
+    """What the controller tells Prometheus."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{field.startgate.controller.health_port}/metrics") as answer:
+        return str(answer.read().decode())
 
 
 def pause(gang: Gang) -> float:
