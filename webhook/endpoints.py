@@ -30,11 +30,11 @@ def reviews(admission: Admission, listener: Callable[[], Listener]) -> Handler:
             raise web.HTTPMethodNotAllowed(request.method, ["POST"], text="Reviews are sent by POST.\n")
         if request.content_type != JSON:
             raise web.HTTPUnsupportedMediaType(text=f"Reviews are sent as {JSON}.\n")
-        body = await listener().body(request)
-        try:
-            answer = await admission.answer(path, body)
-        except ReviewError as error:
-            raise web.HTTPBadRequest(text=f"{error}\n") from error
+        async with listener().body(request) as body:
+            try:
+                answer = await admission.answer(path, body)
+            except ReviewError as error:
+                raise web.HTTPBadRequest(text=f"{error}\n") from error
         return web.Response(body=answer, content_type=JSON)
 
     return handle

@@ -19,7 +19,8 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from aiohttp import web
@@ -40,7 +41,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """A review has the object, up to 3 MiB (kube-apiserver's MaxRequestBodyBytes), the one before, which etcd
     keeps to 1.5 MiB (protobuf; twice that as JSON), and the user's groups and extras."""
     large: int = 256 * 1024
-    """Bodies above this are read `large_at_once` at a time. A Job is some 3 KiB."""
+    """Of bodies above this there are `large_at_once` at a time. A Job is some 3 KiB."""
     large_at_once: int = 8
     header_seconds: float = 10.0
     body_seconds: float = 10.0
@@ -180,27 +181,32 @@ class Listener:
         self._manager.pre_shutdown()
         await self._manager.shutdown(seconds)
 
-    async def body(self, request: web.BaseRequest) -> bytes:
-        """The whole body. HTTPException (400, 408, 413, 415) if it is none, or a limit is broken."""
+    @asynccontextmanager
+    async def body(self, request: web.BaseRequest) -> AsyncIterator[bytes]:
+        """The whole body. A large one counts until the context ends, since what is made of it refers to it.
+
+        HTTPException (400, 408, 413, 415) if it is none, or a limit is broken.
+        """
         if "Content-Encoding" in request.headers:
             raise web.HTTPUnsupportedMediaType(text="Send the body as it is, without Content-Encoding.\n")
         length = request.content_length
         if length is not None and length > self.limits.body:
             raise web.HTTPRequestEntityTooLarge(self.limits.body, length)
-        try:
-            async with asyncio.timeout(self.limits.body_seconds):
-                if length is not None and length <= self.limits.large:
-                    return await request.read()
-                async with self._large:
-                    return await request.read()
-        except (web.RequestPayloadError, ConnectionError) as error:  # the latter: it went away
-            request.protocol.close()
-            raise web.HTTPBadRequest(text=f"The body can't be read: {error}\n") from error
-        except TimeoutError:
-            request.protocol.close()
-            raise web.HTTPRequestTimeout(
-                text=f"The body has to come within {self.limits.body_seconds:g} seconds.\n"
-            ) from None
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(self.limits.body_seconds):
+                    if length is None or length > self.limits.large:
+                        await stack.enter_async_context(self._large)
+                    data = await request.read()
+            except (web.RequestPayloadError, ConnectionError) as error:  # the latter: it went away
+                request.protocol.close()
+                raise web.HTTPBadRequest(text=f"The body can't be read: {error}\n") from error
+            except TimeoutError:
+                request.protocol.close()
+                raise web.HTTPRequestTimeout(
+                    text=f"The body has to come within {self.limits.body_seconds:g} seconds.\n"
+                ) from None
+            yield data
 
     def joined(self, connection: Connection) -> None:
         self._connections.add(connection)
@@ -284,10 +290,10 @@ class Listener:
         try:
             response = await self._handler(request)
         except web.HTTPException as refusal:
+            # Answered, not raised on: aiohttp would keep it, and by its traceback the body, until Python looks for
+            # circles, while the next ones come.
             metrics.REJECTED.labels(str(refusal.status)).inc()
-            if self.draining:
-                refusal.force_close()
-            raise
+            response = web.Response(status=refusal.status, text=refusal.text, headers=refusal.headers)
         finally:
             connection.end()
         if self.draining:

@@ -2,10 +2,12 @@
 certificates."""
 
 import asyncio
+import gc
 import io
 import json
 import ssl
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -75,9 +77,9 @@ CHUNKED: Final = (
 )
 
 
-async def response(stream: Stream) -> tuple[int, bytes]:
+async def response(stream: Stream, within: float = 5) -> tuple[int, bytes]:
     """Status and body of the next answer on the connection."""
-    head = (await asyncio.wait_for(stream[0].readuntil(b"\r\n\r\n"), 5)).decode()
+    head = (await asyncio.wait_for(stream[0].readuntil(b"\r\n\r\n"), within)).decode()
     length = next(int(line.split(":")[1]) for line in head.splitlines() if line.lower().startswith("content-length"))
     return int(head.split()[1]), await stream[0].readexactly(length)
 
@@ -171,6 +173,27 @@ async def test_a_body_of_unknown_length_ends_at_the_limit() -> None:
         for _ in range(4):
             stream[1].write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
         assert (await response(stream))[0] == 413
+
+
+@pytest.mark.parametrize(
+    "request_", [post(b"{" * 10**6), CHUNKED + (b"10000\r\n" + b" " * 0x10000 + b"\r\n") * 20], ids=["400", "413"]
+)
+async def test_a_body_that_is_refused_is_let_go_at_once(request_: bytes) -> None:
+    async with served(Limits(body=10**6)) as one:
+        await ask(await one.connect(), REVIEW)
+        gc.collect()
+        gc.disable()  # what is in a circle stays now
+        tracemalloc.start()
+        try:
+            for _ in range(10):
+                stream = await one.connect()
+                assert (await ask(stream, request_))[0] in (400, 413)
+                stream[1].transport.abort()
+                await asyncio.sleep(0.01)
+            assert tracemalloc.get_traced_memory()[0] < 5 * 10**6
+        finally:
+            tracemalloc.stop()
+            gc.enable()
 
 
 async def test_the_largest_review_fits() -> None:
