@@ -10,7 +10,7 @@ export PYTHONUNBUFFERED := 1
 # Two tests at a time, each process with a control plane of its own: most of them wait more than they work.
 TWO := --numprocesses=2 --dist=worksteal
 
-.PHONY: help demo test lint unit behaviour oracle chaos fuzz bench generate lock clean
+.PHONY: help demo test lint unit behaviour oracle chaos soak fuzz bench generate lock clean
 help:
 	@echo "make demo        the main job on a real control plane, in a minute or so once built (KEEP=1 leaves it up)"
 	@echo "make test        lint, types, layers, and all tests (KUBERNETES=1.36 for the older version)"
@@ -18,6 +18,7 @@ help:
 	@echo "make behaviour   the tests on the real control plane alone"
 	@echo "make oracle      the engine's answers beside the real kube-scheduler's (N=5000 clusters of SEED=1)"
 	@echo "make chaos       our programs killed before and after each kind of write (N=500 crashes of SEED=1)"
+	@echo "make soak        half an hour of users and faults, memory and connections flat (MINUTES=30 of SEED=1)"
 	@echo "make fuzz        what nobody should send to the webhook (N=50000 inputs of SEED=1)"
 	@echo "make bench       what a decision costs, what a large cluster does, and a release, beside kube-scheduler alone"
 	@echo "make generate    make the CRDs and the tables in docs anew from the code"
@@ -47,6 +48,10 @@ oracle: .venv/ready
 chaos: .venv/ready
 	$(BIN)/python -m localcluster build
 	$(BIN)/python -m tests.chaos --crashes $(or $(N),500) --seed $(SEED)
+
+soak: .venv/ready
+	$(BIN)/python -m localcluster build
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30) --seed $(SEED)
 
 # atheris has wheels for Linux on x86-64 and Python 3.11 to 3.13; nothing else needs it.
 fuzz: .venv/ready
