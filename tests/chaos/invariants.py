@@ -103,8 +103,8 @@ class Outside:
         self._half_since: dict[str, float] = {}
         self._told: dict[str, list[tuple[int, Admission | None]]] = {}
         """By owner uid: versions of its Gang, with the admission that stood in them."""
-        self._lifted: list[tuple[Pod, float]] = []
-        """Pods whose gate was opened, as they were then, and when that was seen."""
+        self._lifted: list[tuple[Pod, bool]] = []
+        """Pods whose gate was opened, as they were then, and whether its Job needed no more than one at once then."""
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -185,14 +185,14 @@ class Outside:
 
     def _check_lifts(self, wrong: Findings) -> None:
         """No gate opens before the admission is on record; a gang of one has its record in the opening."""
-        for pod, _ in self._lifted:
+        for pod, by_itself in self._lifted:
             assert pod.owner
             told = self._told.get(pod.owner.uid, [])
             before = [admission for version, admission in told if version < pod.version]
             after = [admission for version, admission in told if version > pod.version and admission]
             job = self._by_uid.get(pod.owner.uid)
             alone = after[0].slots == 1 if after and after[0] else job is None or _minimum(job) <= 1
-            if not (before and before[-1]) and not alone:
+            if not (before and before[-1]) and not (alone or by_itself):
                 sentence = f"the gate of {pod.namespace}/{pod.name} was opened with no admission on record"
                 wrong.half.setdefault(f"unrecorded {pod.owner.uid}", sentence)
         self._lifted.clear()
@@ -278,7 +278,8 @@ class Outside:
             return
         held[new.uid] = new
         if old is not None and old.gated and not new.gated:
-            self._lifted.append((new, self._clock()))
+            job = self._by_uid.get(either.owner.uid)
+            self._lifted.append((new, job is not None and _minimum(job) <= 1))
 
     def _job(self, change: Change[Job]) -> None:
         if change.new is None:

@@ -44,10 +44,11 @@ class World:
     path: Path
     now: float = 0.0
 
-    def job(self, *, failed: int = 0, **template: str) -> None:
+    def job(self, *, failed: int = 0, minimum: str = "", **template: str) -> None:
         said = {"metadata": {"annotations": {f"{names.SIMULATE}{key}": value for key, value in template.items()}}}
+        labels = {names.QUEUE: "q"} | ({names.MIN_AVAILABLE: minimum} if minimum else {})
         job = {
-            "metadata": meta("a", "j", {names.QUEUE: "q"}) | {"annotations": {names.START_TIMEOUT: "5s"}},
+            "metadata": meta("a", "j", labels) | {"annotations": {names.START_TIMEOUT: "5s"}},
             "spec": {"parallelism": 4, "completions": 4, "template": said},
             "status": {"failed": failed},
         }
@@ -100,6 +101,20 @@ async def test_gated_whole_and_bound_whole_are_right(world: World) -> None:
     for number in range(4):
         world.pod(number, node="n1")
     world.queue("4")
+    assert await world.found() == []
+
+
+async def test_one_pod_goes_by_itself_where_its_job_needs_no_more_and_then_the_others_with_a_record(
+    world: World,
+) -> None:
+    world.job(minimum="1")
+    world.pod(0, gated=True)
+    world.pod(0, node="n1")
+    with world.path.open("wb") as file:
+        journal = Journal([file], "controller", "one")
+        journal.settle(journal.write(Stage.INTENT, Decision.ADMIT, "x1", at=0.0), DONE, at=0.0)
+    world.gang(phase="Running", admission=ADMISSION)
+    world.queue("1")
     assert await world.found() == []
 
 
