@@ -163,7 +163,7 @@ class Surroundings:
         if not parts:
             return found
         slots, counts = (np.concatenate(columns) for columns in zip(*(part[:2] for part in parts), strict=True))
-        return Arrangement(slots, counts, int(counts.sum()), steered=True)
+        return Arrangement(slots, counts, int(counts.sum()), steered=any(part.steered for part in parts))
 
     def _with_volumes(self, shape: Shape, count: int, caps: Ints, keys: Ints) -> Arrangement:
         """Those of the best arrangement that get their volumes; they have them from then on."""
@@ -178,7 +178,8 @@ class Surroundings:
             if best.total >= count:
                 break
         counts = np.array(self._volumes.take(shape, best.slots.tolist(), best.counts.tolist()), dtype=np.int64)
-        return Arrangement(best.slots[counts > 0], counts[counts > 0], int(counts.sum()), steered=True)
+        steered = best.steered or allowed.domains is not None or not allowed.independent
+        return Arrangement(best.slots[counts > 0], counts[counts > 0], int(counts.sum()), steered=steered)
 
     def caps(self, shape: Shape, fits: Ints) -> Ints:
         """By slot: how many such pods the node itself takes, whatever other nodes have."""
