@@ -134,14 +134,16 @@ class Churn:
         self._open.clear()
 
     async def drained(self, within: float) -> list[str]:
-        """Returns when all that can end has ended; after so many seconds, those that haven't, a line each."""
+        """Returns when all that can end has ended and no user is at work; who is after so many seconds, a line each."""
         end = time.monotonic() + within
-        while left := [job for job in self._jobs.store if not _over(job) and job.metadata.name not in STAY]:
+        while True:
+            left = [job.metadata for job in self._jobs.store if not _over(job) and job.metadata.name not in STAY]
+            if not left and not self._users:
+                return []
             if time.monotonic() > end:
-                return [f"Job {job.metadata.name} of {job.metadata.labels} has not ended" for job in left]
+                users = [f"{len(self._users)} users still try"] if self._users else []
+                return [*users, *(f"Job {each.name} of {each.labels} has not ended" for each in left)]
             await asyncio.sleep(0.5)
-        await asyncio.wait_for(asyncio.gather(*self._users), LONG)
-        return []
 
     async def _set_up(self) -> None:
         await self._client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
@@ -184,7 +186,12 @@ class Churn:
             if sum(not _over(job) for job in self._jobs.store) < MOST:
                 task = asyncio.create_task(self._user())
                 self._users.add(task)
-                task.add_done_callback(self._users.discard)
+                task.add_done_callback(self._gone)
+
+    def _gone(self, user: asyncio.Task[None]) -> None:
+        self._users.discard(user)
+        if not user.cancelled() and (error := user.exception()) is not None:
+            self.faults.append(f"a user met {error!r}")
 
     async def _user(self) -> None:
         """One Job, and what its user does to it: mostly nothing."""

@@ -75,9 +75,10 @@ class Harm:
 
     async def _some_writes(self, action: Action) -> None:
         share = self._random.uniform(0.2, 1)
+        which_ones = Random(self._random.random())  # its own, so that what breaks next is the seed's, not the load's
 
         def hit(call: Call) -> bool:
-            return bool(call.write) and call.kind != "lease" and self._random.random() < share
+            return bool(call.write) and call.kind != "lease" and which_ones.random() < share
 
         with self._gateway.on(hit, action):
             await asyncio.sleep(self._random.uniform(3, 15))

@@ -92,9 +92,8 @@ async def run(startgate: Startgate, folder: Path, minutes: int, seed: int, say: 
                 tally.done = dict(harm.counts)
                 tally.stuck += churn.faults
                 tally.found, tally.grown, tally.restarts = outside.found, footprints.grown(), len(again)
-    for program in programs[1:2]:
-        if program.name in cluster.pids:
-            await program.stop()
+    if programs[1].name in cluster.pids:
+        await programs[1].stop()
     return tally
 
 
@@ -119,8 +118,9 @@ async def _live(
                 say(f"{time.monotonic() - began:5.0f} s: {what}")
         churn.close()
         await _pause(churn, outside, programs, tally)
-        say(f"{time.monotonic() - began:5.0f} s: pause {tally.pauses}, {sum(churn.submitted.values())} jobs so far, "
-            f"{churn.refused} tries refused; {outside.found.sentences()} {tally.stuck}")  # fmt: skip
+        news = [*outside.found.sentences(), *tally.stuck, *churn.faults]
+        jobs = sum(churn.submitted.values())
+        say("\n".join([f"{time.monotonic() - began:5.0f} s: pause {tally.pauses}, {jobs} jobs so far", *news]))
 
 
 async def _pause(churn: Churn, outside: Outside, programs: list[Program], tally: Tally) -> None:
