@@ -7,6 +7,7 @@ time for that says so in the Gang, as its admin could.
 
 from __future__ import annotations
 
+import asyncio
 import urllib.request
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from startgate.model import names
 from startgate.model.gang import Gang, Phase
 from startgate.model.objects import timestamp
 from startgate.model.reasons import Code
-from tests.behaviour.kit import IGNORES_DISRUPTION, Field
+from tests.behaviour.kit import IGNORES_DISRUPTION, Field, eventually
 from tests.behaviour.test_reservation import SURVIVES_A_RESTART
 
 SOON: Final = {names.START_TIMEOUT: "2s"}
@@ -133,7 +134,8 @@ async def test_pods_that_are_never_bound_for_a_reason_that_nobody_sees(field: Fi
     assert often.status.message.startswith("taken back 3 times, last because not all of its pods were bound in time; ")
     assert f"kubectl get events -n {field.namespace}), at its pods' schedulerName" in often.status.message
     assert 39 <= pause(often) <= 61
-    assert f'startgate_take_backs_total{{queue="{queue}"}} 2.0' in metrics(field)
+    counted = f'startgate_take_backs_total{{queue="{queue}"}} 2.0'
+    await eventually(lambda: asyncio.to_thread(metrics, field), lambda told: counted in told, "both are counted")
     assert field.failures() == 0
 
 

@@ -15,7 +15,7 @@ from startgate.model.objects import rfc3339
 from startgate.model.queue import Queue
 from tests.unit.feed import NOW, Feed, empty_cache
 
-PER_GANG = 200
+PER_GANG = 300
 """Bytes: far less than a gang's smallest part, and more than what is now here and now there."""
 
 
@@ -28,17 +28,17 @@ async def test_what_is_known_of_a_gang_goes_with_it(tmp_path: Path, monkeypatch:
         for name in ("a", "b"):
             cache.nodes.store.put(node(name))
         cache.queues.store.put(Queue(metadata=objects.ObjectMeta(name="q", uid="q", resource_version="1")))
-        live(feed, 0, 50)
+        live(feed, 0, 20)
         assert not feed.gangs.states
         tracemalloc.start()
         try:
-            live(feed, 50, 100)
+            live(feed, 20, 40)
             before = held()
-            live(feed, 100, 300)
+            live(feed, 40, 190)
             grown = held() - before
         finally:
             tracemalloc.stop()
-        assert grown < 200 * PER_GANG
+        assert grown < 150 * PER_GANG
 
 
 def live(feed: Feed, first: int, end: int) -> None:
