@@ -135,27 +135,41 @@ class Flights:
             self._cache.reserve(pod, flight.nodes[pod.uid])
 
     async def _release(self, state: State, flight: Flight, go: Go, admission: Admission, pods: tuple[Pod, ...]) -> None:
-        if go.tight:
-            kept, queue = self._intent(state, Decision.RESERVE, admission.id, go), state.facts.queue
-            if not await self._reserve(state, flight):
-                self._under_way.settle(kept, "failed: the room was taken before it could be reserved")
-                return
-            if not _still_so(state, queue, admission):
-                await self._unreserve(list(pods))
-                self._under_way.settle(kept, "failed: the gang was changed meanwhile")
-                return
-            self._under_way.settle(kept, DONE)
-            flight.phase, flight.admission = Phase.RELEASING, admission
-            flight.reason = reason(Code.RELEASING, lifted=state.facts.past, want=admission.slots)
-        intent = self._intent(state, Decision.ADMIT, admission.id, go)
         alone = len(pods) == 1 and admission.slots == 1 and state.admission is None
-        if not alone:
-            await self._record(state)
-            state.cut = None
+        try:
+            intent = await self._reserve_and_record(state, flight, go, admission, alone=alone)
+        except KubeError:
+            if go.tight and state.refused:  # once may be chance; but nothing holds a node for a gang that can't start
+                await self._unreserve(list(pods))
+            raise
+        if intent is None:
+            return
         await self._lift(state, pods, go)
         if alone:
             state.unrecorded = admission
         self._under_way.settle(intent, DONE)
+
+    async def _reserve_and_record(
+        self, state: State, flight: Flight, go: Go, admission: Admission, *, alone: bool
+    ) -> Record | None:
+        """The intent to let it go, which is recorded; None where it can't go after all."""
+        if go.tight:
+            kept, queue = self._intent(state, Decision.RESERVE, admission.id, go), state.facts.queue
+            if not await self._reserve(state, flight):
+                self._under_way.settle(kept, "failed: the room was taken before it could be reserved")
+                return None
+            if not _still_so(state, queue, admission):
+                await self._unreserve(list(flight.pods.values()))
+                self._under_way.settle(kept, "failed: the gang was changed meanwhile")
+                return None
+            self._under_way.settle(kept, DONE)
+            flight.phase, flight.admission = Phase.RELEASING, admission
+            flight.reason = reason(Code.RELEASING, lifted=state.facts.past, want=admission.slots)
+        intent = self._intent(state, Decision.ADMIT, admission.id, go)
+        if not alone:
+            await self._record(state)
+            state.cut = None
+        return intent
 
     async def _follow(self, state: State, flight: Flight, go: Go) -> None:
         """Pods that take slots which their gang was admitted for; nothing new is decided, so nothing is recorded."""
