@@ -29,6 +29,9 @@ from startgate.model.resources import Amounts
 
 WAITS: Final = frozenset({Phase.WAITING, Phase.PARKED})
 
+FOUND: Final = "found-"
+"""Begins the id of an admission that nobody decided: its pods were found past the gate."""
+
 
 class Counts(NamedTuple):
     """What stands in a Queue's status."""
@@ -261,6 +264,10 @@ class Gangs:
         facts = state.facts
         if state.record is not None and isinstance(state.record.status.admission, Admission):
             state.unrecorded = None
+        if state.unrecorded and state.unrecorded.id.startswith(FOUND) and not facts.past and not state.flight:
+            # A user has suspended its Job and resumed it: what was found was about to be deleted. Its new pods take
+            # their turn anew.
+            state.unrecorded = None
         held, most = state.admission, facts.parallelism
         if held is not None and most is not None and most < held.slots:
             state.cut = msgspec.structs.replace(held, slots=max(most, 1))  # what it gives up now others may have
@@ -271,7 +278,7 @@ class Gangs:
             slots = max(facts.minimum, facts.past)
             found = roster.found_in(facts, self._cache.cluster)
             state.unrecorded = Admission(
-                id=f"found-{facts.owner_uid}", at=rfc3339(now), slots=slots, node_selector=found
+                id=f"{FOUND}{facts.owner_uid}", at=rfc3339(now), slots=slots, node_selector=found
             )
             state.standing = _stand(facts, state.admission, state.lost_at, None, now)
         self._mark_loss(state, now)

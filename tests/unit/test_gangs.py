@@ -129,6 +129,25 @@ async def test_pods_past_the_gate_without_a_record_are_adopted(cache: Cache) -> 
     assert (state.admission.slots, state.phase) == (1, Phase.RUNNING)
 
 
+@pytest.mark.parametrize("seen", ["leaving", "gone"])
+async def test_what_was_adopted_and_then_went_leaves_nothing_to_those_that_come(cache: Cache, seen: str) -> None:
+    """Suspended and resumed before the Job controller had deleted the last pod: the others have no turn by that."""
+    feed = Feed(cache)
+    feed.job("x", pods=2)
+    feed.pod("x", 0, gated=False, node="a", phase="Running")
+    assert claimed(feed.world()) == [(ClaimKind.HOLD, 1)]
+    if seen == "leaving":
+        feed.pod("x", 0, gated=False, node="a", phase="Running", leaving=True)
+    else:
+        feed.gone("x", 0)
+    feed.pod("x", 0, suffix="-anew")
+    feed.pod("x", 1)
+    world = feed.world()
+    assert claimed(world) == []
+    (asks,) = world.waiting
+    assert sum(batch.count for batch in asks.minimum) == 2
+
+
 async def test_pods_of_a_job_that_is_gone_are_charged_until_they_are_gone_too(cache: Cache) -> None:
     """Case 33: an older Job's pods, still terminating."""
     feed = Feed(cache)
