@@ -47,6 +47,12 @@ PRIORITY: Final = "scheduling.k8s.io/v1"
 PRIORITIES: Final = {"soak-low": -10, "soak-high": 10}
 ENDS: Final = ("Complete", "Failed")
 
+STAY: Final[dict[str, Manifest]] = {
+    "stays": {"pods": 2, "queue": "stays", "cpu": "500m", **WIDE},
+    "toobig": {"pods": 4, "queue": "stays", **WIDE},
+}
+"""One that runs on and one that can never start: to be looked at in each pause."""
+
 
 def _runs(random: Random) -> str:
     return f"{random.randint(500, 6000)}ms"
@@ -97,7 +103,7 @@ KINDS: Final[tuple[Callable[[Random], Manifest], ...]] = (
 
 
 class Churn:
-    """See the module. `submitted` counts Jobs by kind, `refused` what was to be tried again."""
+    """See the module. `submitted` counts Jobs by kind, `refused` what users had to try again."""
 
     def __init__(self, client: Client, random: Random) -> None:
         self.submitted: Counter[str] = Counter()
@@ -196,15 +202,16 @@ class Churn:
     async def _user(self) -> None:
         """One Job, and what its user does to it: mostly nothing."""
         random, kind = self._random, self._random.choice(KINDS)
-        name = f"{kind.__name__.strip('_')}-{sum(self.submitted.values())}"
-        self.submitted[kind.__name__.strip("_")] += 1
+        sort = kind.__name__.strip("_")
+        name = f"{sort}-{sum(self.submitted.values())}"
+        self.submitted[sort] += 1
         fields = {"queue": random.choice(("red", "blue", "rest")), "runs": _runs(random), **kind(random)}
         if "fails" in fields:
             del fields["runs"]
+        queue = fields["queue"]
         whim = random.choice((None, None, None, None, self._sleep, self._delete, self._label_later, self._resize))
         if whim == self._resize and kind is not _elastic:
             whim = None
-        queue = fields["queue"]
         if whim == self._label_later:
             fields |= {"queue": "", "suspend": True}
         if await self._insist(lambda: self._client.create(JOBS, job_of(name, **fields), NAMESPACE)) and whim:
@@ -251,13 +258,6 @@ class Churn:
                     with suppress(ApiError):
                         await self._client.delete(JOBS, name, NAMESPACE)
             await asyncio.sleep(1.0)
-
-
-STAY: Final[dict[str, Manifest]] = {
-    "stays": {"pods": 2, "queue": "stays", "cpu": "500m", **WIDE},
-    "toobig": {"pods": 4, "queue": "stays", **WIDE},
-}
-"""One that runs on and one that can never start: to be looked at in each pause."""
 
 
 def _over(job: Job) -> bool:

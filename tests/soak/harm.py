@@ -51,8 +51,8 @@ class Harm:
             *(self.refused, self.cut_at_writes, self.unanswered, self.slow, self.silent_watch),
             *(self.late_watches, self.too_old, self.connections_cut, self.away_for_a_moment, self.dozes),
         ]
-        ending = [self.away, self.only_leases_fail, self.leader_killed, self.webhook_killed, self.leader_sleeps]
-        harm = self._random.choice([*survived, *ending, *ending] if deadly else survived)
+        deaths = [self.away, self.only_leases_fail, self.leader_killed, self.webhook_killed, self.leader_sleeps]
+        harm = self._random.choice([*survived, *deaths, *deaths] if deadly else survived)
         await harm()
         what = harm.__name__
         self.counts[what] += 1

@@ -40,6 +40,8 @@ class Tally:
     faults: int = 0
     pauses: int = 0
     restarts: int = 0
+    refused: int = 0
+    """How often users had to try again."""
     found: Findings = field(default_factory=Findings)
     stuck: list[str] = field(default_factory=list)
     """What didn't come to its end, and what users should never be told."""
@@ -53,7 +55,7 @@ class Tally:
     def table(self) -> str:
         """What was done, and the processes that lived long enough to be compared."""
         lines = [f"{what:<20} {count:>6}" for what, count in sorted(self.done.items())]
-        lines.append(f"{self.pauses} pauses, {self.restarts} restarts")
+        lines.append(f"{self.pauses} pauses, {self.restarts} restarts; users tried again {self.refused} times")
         return "\n".join([*lines, *map(str, self.grown)])
 
     def last_line(self) -> str:
@@ -89,7 +91,7 @@ async def run(startgate: Startgate, folder: Path, minutes: int, seed: int, say: 
             finally:
                 sampling.cancel()
                 tally.jobs, tally.faults = sum(churn.submitted.values()), sum(harm.counts.values())
-                tally.done = dict(harm.counts)
+                tally.done, tally.refused = dict(harm.counts), churn.refused
                 tally.stuck += churn.faults
                 tally.found, tally.grown, tally.restarts = outside.found, footprints.grown(), len(again)
     if programs[1].name in cluster.pids:
