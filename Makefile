@@ -7,8 +7,8 @@ export KUBERNETES ?= 1.37
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONUNBUFFERED := 1
 
-# Two tests at a time, each process with a control plane of its own: most of them wait more than they work.
-TWO := --numprocesses=2 --dist=worksteal
+# Three tests at a time, each process with a control plane of its own: most of them wait more than they work.
+AT_ONCE := --numprocesses=3 --dist=worksteal
 
 .PHONY: help demo test lint unit behaviour oracle chaos soak fuzz bench generate lock clean
 help:
@@ -30,14 +30,14 @@ demo: .venv/ready
 # One run of pytest comes last, so that its closing line speaks for everything.
 test: lint
 	$(BIN)/python -m localcluster build
-	$(BIN)/pytest $(TWO)
+	$(BIN)/pytest $(AT_ONCE)
 
 unit: .venv/ready
-	$(BIN)/pytest $(TWO) tests/unit
+	$(BIN)/pytest $(AT_ONCE) tests/unit
 
 behaviour: .venv/ready
 	$(BIN)/python -m localcluster build
-	$(BIN)/pytest $(TWO) tests/behaviour
+	$(BIN)/pytest $(AT_ONCE) tests/behaviour
 
 # How many: clusters, crashes, inputs.
 SEED ?= 1
