@@ -31,6 +31,9 @@ AWAY: Final = 20.0
 A_MOMENT: Final = 5.0
 """The same that a leader survives."""
 
+OFTEN: Final = 0.6
+"""The share of deaths, while there are any."""
+
 
 class Harm:
     """See the module. `counts`: what was done, how often."""
@@ -44,19 +47,33 @@ class Harm:
         self._webhook = webhook
         self._client = client
         self._random = random
+        self._bags: dict[bool, list[Callable[[], Awaitable[None]]]] = {True: [], False: []}
+        """By whether they are deadly: those whose turn comes."""
 
     async def strike(self, *, deadly: bool) -> str:
         """Does one of them, to its end; `deadly`: perhaps one that a program doesn't survive. What it was."""
-        survived: list[Callable[[], Awaitable[None]]] = [
-            *(self.refused, self.cut_at_writes, self.unanswered, self.slow, self.silent_watch),
-            *(self.late_watches, self.too_old, self.connections_cut, self.away_for_a_moment, self.dozes),
-        ]
-        deaths = [self.away, self.only_leases_fail, self.leader_killed, self.webhook_killed, self.leader_sleeps]
-        harm = self._random.choice([*survived, *deaths, *deaths] if deadly else survived)
+        harm = self._draw(deadly and self._random.random() < OFTEN)
         await harm()
         what = harm.__name__
         self.counts[what] += 1
         return what
+
+    def _draw(self, deadly: bool) -> Callable[[], Awaitable[None]]:
+        """Each had its turn before any has its second."""
+        bag = self._bags[deadly]
+        if not bag:
+            bag += self._deaths() if deadly else self._nuisances()
+            self._random.shuffle(bag)
+        return bag.pop()
+
+    def _deaths(self) -> list[Callable[[], Awaitable[None]]]:
+        return [self.away, self.only_leases_fail, self.leader_killed, self.webhook_killed, self.leader_sleeps]
+
+    def _nuisances(self) -> list[Callable[[], Awaitable[None]]]:
+        return [
+            *(self.refused, self.cut_at_writes, self.unanswered, self.slow, self.silent_watch),
+            *(self.late_watches, self.too_old, self.connections_cut, self.away_for_a_moment, self.dozes),
+        ]
 
     # --- between the programs and the API server ------------------------------------------------------------------
 
