@@ -5,7 +5,8 @@ start, and its quota, are kept for it: as its own part of what is free now, and 
 So what others take can't move its start back. What always holds:
 
 * Only one gang is protected: the first overdue one, in the order of the decision, that fits once gangs end and asks for
-  no more than its queue deserves.
+  no more than its queue deserves. It is sure to go if all end (`ever.could_go`), and then has quota, whatever is kept
+  for the guarantees of others: else it could block others for ever.
 * Its own queue waits for it. Another queue that is below what it deserves is never held back; nor is one at all as long
   as the protected gang's own queue would be above what it deserves.
 * A gang that is sure to have ended before the protected one could start anyway may go.
@@ -13,6 +14,7 @@ So what others take can't move its start back. What always holds:
 
 from collections.abc import Sequence
 
+from startgate.engine.ever import could_go
 from startgate.engine.ground import Ground, Hold, Unit
 from startgate.engine.world import NEVER, Holder, Rule, Waiting
 from startgate.model.resources import Amounts
@@ -40,8 +42,10 @@ class Patience:
         if self.gang is not None or self._now - gang.since < self._patience or trial in self._helpless:
             return
         seat = self._ground.shares.seat(gang.queue)
-        can_be = self._ground.now.books.refusal(gang.queue, asks, idle=True) is None and all(
-            count <= seat.deserved.get(resource, 0) for resource, count in asks.items()
+        can_be = (
+            self._ground.now.books.could_be(gang.queue, asks)
+            and all(count <= seat.deserved.get(resource, 0) for resource, count in asks.items())
+            and could_go(self._ground.now.room, gang.minimum)
         )
         if not (can_be and self._keep(gang, asks)):
             self._helpless.add(trial)

@@ -73,6 +73,11 @@ class Books:
         lowest = next(each for each in self.level(queue).path() if each in levels)
         return Refusal(lowest, {each: most for each, (level, most) in blocked.items() if level is lowest})
 
+    def could_be(self, queue: str, asks: Amounts) -> bool:
+        """Whether so much more would be within quota if nothing ran at all, in a cluster of this size."""
+        bounds = {resource: self._bounds(queue, resource, idle=True) for resource, asked in asks.items() if asked > 0}
+        return all(not found or asks[resource] <= found[-1][1] for resource, found in bounds.items())
+
     def times(self, queue: str, each: Amounts, most: int) -> int:
         """How many times so much more is within quota, at most `most`."""
         for resource, asked in each.items():

@@ -105,6 +105,35 @@ def test_one_with_two_kinds_of_pods_is_protected_whichever_has_the_larger_choice
     assert went(decide(field.with_waiting(big, gang("small", "q", (1, shape(cpu=1)), since=500.0)), 600.0)) == []
 
 
+TWICE_SPREAD = shape(cpu=1, spread=(Spread(HOST, 1, THE_XS), Spread(ZONE, 1, THE_XS, min_domains=2)), **X)
+NEAR_ITS_OWN = shape(cpu=2, together=(PodTerm(HOST, THE_XS, ("ns",)),), **X)
+
+
+@pytest.mark.parametrize(
+    ("cores", "minimum", "less"),
+    [(2, [(4, TWICE_SPREAD)], 1), (4, [(2, NEAR_ITS_OWN), (1, shape(cpu=2, **X))], 3)],
+    ids=["two spreads", "two kinds"],
+)
+def test_nobody_waits_for_who_is_not_sure_to_go_on_an_empty_cluster(
+    cores: int, minimum: list[tuple[int, Shape]], less: int
+) -> None:
+    field = Field(nodes(cores, cores), ANY)
+    big, small = gang("big", "q", *minimum), gang("small", "q", (1, shape(cpu=less)), since=500.0)
+    alone = decide(field.with_waiting(big), 600.0)
+    assert stay_of(alone, "big").reason.code is Code.NOT_SURE
+    assert went(decide(field.with_waiting(big, small), 600.0)) == ["small"]
+
+
+def test_nobody_waits_for_who_would_need_what_is_kept_for_others() -> None:
+    """As when a node is lost: until it is back, nothing that ends lets big go."""
+    queues = {"a": QueueSpec(deserved={"cpu": "8"}), "c": QueueSpec(guarantee={"cpu": "4"})}
+    for cores, waits in ((4, ["small"]), (8, [])):
+        field = Field(nodes(4, cores), queues)
+        field.runs("old", "a", shape(cpu=1), {"n0": 1})
+        big, small = gang("big", "a", (8, shape(cpu=1))), gang("small", "a", (1, shape(cpu=1)), since=500.0)
+        assert went(decide(field.with_waiting(big, small), 600.0)) == waits
+
+
 def test_who_is_sure_to_have_given_its_port_back_in_time_may_pass() -> None:
     field = Field(nodes(4, 4), ANY)
     field.runs("old", "q", PORT, {"n0": 1}, ends=2000.0)
