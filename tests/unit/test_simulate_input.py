@@ -154,6 +154,10 @@ def with_(what: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
         (job("a", run="1m"), "simulate knows at, gone, runs, terminates"),
         (with_(job("a"), "metadata", "annotations", value={f"{SIMULATE}at": 90}), "90 is not a text; put it in quotes"),
         (with_(job("a"), "metadata", "labels", value={"x": True}), "metadata.labels[x]: True is not a text"),
+        (
+            with_(job("a"), "metadata", "annotations", value={"x": ["y"] * 99}),
+            f"annotations[x]: {repr(['y'] * 99)[:80]} is not a text; put it in quotes",
+        ),
         (with_(job("a"), "metadata", "labels", value=["x"]), "metadata.labels: a map is expected"),
         (with_(job("a"), "spec", "parallelism", value="4"), "spec.parallelism: expected a whole number, got a text"),
         (with_(job("a"), "spec", "parallelism", value=-1), "spec.parallelism: -1 is not a number from 0"),

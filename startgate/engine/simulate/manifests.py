@@ -281,7 +281,9 @@ def _check_texts(where: str, metadata: Mapping[str, Any]) -> None:
             raise InputError(f"{where}: metadata.{field}: a map is expected")
         for key, value in held.items():
             if value is not None and not isinstance(value, str):
-                raise InputError(f"{where}: metadata.{field}[{key[:80]}]: {value!r} is not a text; put it in quotes")
+                raise InputError(
+                    f"{where}: metadata.{field}[{key[:80]}]: {_shown(value)} is not a text; put it in quotes"
+                )
             if key.startswith(names.SIMULATE) and key not in TIMES:
                 known = ", ".join(each.removeprefix(names.SIMULATE) for each in TIMES)
                 raise InputError(f"{where}: metadata.{field}[{key[:80]}]: simulate knows {known}")
