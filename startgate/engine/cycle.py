@@ -116,7 +116,7 @@ class _Decision:
     def hold_for_heirs(self) -> None:
         """Those for whom others were told to give way: they start if they can by now, else what is freed is held."""
         going = [holder for holder in self.world.holders if holder.leaving_charge]
-        heirs = [gang for gang in self.asking if gang.victims]
+        heirs = self.ground.so_that_all_fit([gang for gang in self.asking if gang.victims])
         if not heirs:
             return
         for gang in heirs:

@@ -17,7 +17,7 @@ from startgate.engine.fit import Room
 from startgate.engine.observe import amounts_of
 from startgate.engine.quota import Books
 from startgate.engine.tree import ROOT
-from startgate.engine.world import Batch, ClaimKind, Holder, Placement, World
+from startgate.engine.world import Batch, ClaimKind, Holder, Placement, Waiting, World
 from startgate.model.resources import Amounts, add, subtract
 
 UNPAID = frozenset({ClaimKind.BIND, ClaimKind.REPLACE})
@@ -196,6 +196,32 @@ class Ground:
             self._mirror(self.ahead, placements)
             self.take(queue, asks)
         return placements
+
+    def so_that_all_fit(self, gangs: Sequence[Waiting]) -> Sequence[Waiting]:
+        """Gangs for which others gave way, as they come; but who has no place after the others goes before them, if
+        that gives each a place: it was proved that there is one."""
+        order = gangs
+        for _ in gangs if len(gangs) > 1 else ():
+            found = self._first_without(order)
+            if found is None:
+                return order
+            order = [found, *(gang for gang in order if gang is not found)]
+        return gangs
+
+    def _first_without(self, order: Sequence[Waiting]) -> Waiting | None:
+        """The first that has no place once those before it have theirs and all that leaves is gone."""
+        taken, found = [], None
+        for gang in order:
+            asks = amounts_of(gang.minimum)
+            placements = self.place_ahead(gang.queue, gang.minimum, asks)
+            if placements is None:
+                found = gang
+                break
+            taken.append((gang.queue, asks, placements))
+        for queue, asks, placements in taken:
+            self.free_up(placements)
+            self.take(queue, negative(asks))
+        return found
 
     def _mirror(self, made_in: View, placements: Sequence[Placement]) -> None:
         for view in self._views():

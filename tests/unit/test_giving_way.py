@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from startgate.engine.cluster import Cluster
 from startgate.engine.cycle import decide
 from startgate.engine.observe import amounts_of
-from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Rule, Waiting, World
+from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Rule, Waiting, Within, World
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Code
 from startgate.model.resources import Amounts, add
-from startgate.model.shape import Shape
+from startgate.model.shape import HostPort, Shape
 from tests.unit.worlds import GPU, cluster, gang, go_of, node, shape, stay_of, went, world
 
 ONE = shape(cpu=1)
@@ -396,3 +396,30 @@ def test_who_is_protected_is_not_told_of_itself() -> None:
     claimant = gang("c", "a", (2, ONE), since=700.0, victims=("ns/v",))
     plan = decide(field.with_waiting(gang("v", "b", (1, ONE)), claimant), 702.0)
     assert "held for ns/c, for which others make room" in stay_of(plan, "v").reason.message
+
+
+def _heirs() -> tuple[Waiting, Waiting]:
+    """Others gave way for both. One goes to two nodes, of one rack if it can; the other, younger, needs all of n0."""
+    port = shape(cpu=1, ports=(HostPort(81),))
+    old = gang("old", "q", (2, port), victims=("ns/v",))
+    old = replace(old, minimum=(Batch(port, 2, Within(prefer="rack")),))
+    return old, gang("young", "q", (1, shape(cpu=6)), since=9.0, victims=("ns/v",))
+
+
+def _racks() -> Field:
+    of = {"n0": ("6", "x"), "n1": ("2", "x"), "n2": ("5", "y")}
+    return Field(cluster(*(node(name, cpu=cpu, labels={"rack": rack}) for name, (cpu, rack) in of.items())), ANY)
+
+
+def test_each_for_whom_others_gave_way_gets_a_place() -> None:
+    plan = decide(_racks().with_waiting(*_heirs(), gang("other", "q", (1, shape(cpu=6)), since=1.0)), 100.0)
+    assert sorted(went(plan)) == ["old", "young"]
+
+
+def test_who_can_start_already_leaves_the_place_of_who_waits_for_pods_on_their_way_out() -> None:
+    field = _racks()
+    field.runs("v", "q", shape(cpu=5), {"n0": 1}, leaves=True)
+    plan = decide(field.with_waiting(*_heirs()), 100.0)
+    assert went(plan) == ["old"]
+    assert {name for each in go_of(plan, "old").placements for name, _ in each.nodes} == {"n1", "n2"}
+    assert stay_of(plan, "young").reason.code is Code.MAKING_ROOM
