@@ -136,6 +136,7 @@ def with_(what: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
     ("made", "said"),
     [
         (["not a map"], "a map with apiVersion, kind and metadata"),
+        ({"apiVersion": "v1", "kind": "List", "items": {"a": "b"}}, "items: a list is expected"),
         ({"kind": "Job"}, "apiVersion: a text is expected"),
         ({"apiVersion": "v1"}, "kind: a text is expected"),
         ({"apiVersion": "v1", "kind": "Node"}, "metadata: a map"),

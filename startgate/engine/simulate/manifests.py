@@ -186,6 +186,8 @@ def _flat(document: Document, *, inner: bool = False) -> Iterator[Document]:
         raise InputError(f"{where}: an object is expected here, a map with apiVersion, kind and metadata")
     kind = value.get("kind")
     items = value.get("items") or []
+    if kind == "List" and not isinstance(items, list):
+        raise InputError(f"{where}: items: a list is expected")
     if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list) and not inner:
         for number, item in enumerate(items, 1):
             typed = item
