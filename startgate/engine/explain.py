@@ -73,7 +73,11 @@ def held(asks: Amounts, gang: str, why: str) -> Verdict:
 def making_room(victims: Iterable[str], pods: int) -> Verdict:
     """Its turn has come, and others are on their way out for it."""
     return Verdict(
-        reason(Code.MAKING_ROOM, victims=_list(sorted(victims)), pods=pods_of(pods, 0) if pods else "the slots")
+        reason(
+            Code.MAKING_ROOM,
+            victims=_list(sorted(victims)),
+            pods=f"{pods_of(pods, 0)} to go" if pods else "their slots",
+        )
     )
 
 

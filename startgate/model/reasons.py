@@ -91,7 +91,7 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         "it starts when {until}",
         Code.NEVER_WITHIN_QUOTA: "asks {asks}, and queue {queue} may never have more than {ceiling}; "
         "ask for less, or have the capability raised",
-        Code.MAKING_ROOM: "its turn has come: {victims} gave way, and it starts when {pods} on their way out are gone; "
+        Code.MAKING_ROOM: "its turn has come: {victims} gave way, and it waits for {pods}; "
         "what they free is held for it",
         Code.OTHERS_FIRST: "needs {asks}, which is free but held for {gang}, {why}; it starts when that has started, "
         "or more is free",

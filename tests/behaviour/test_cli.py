@@ -196,8 +196,7 @@ async def test_why_and_queues_while_a_gang_gives_way_and_after(field: Field) -> 
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == [
         f"Job claimant in namespace {field.namespace} is Waiting: MakingRoom",
-        f"  its turn has come: {young} gave way, and it starts when 4 pods on their way out are gone; "
-        "what they free is held for it",
+        f"  its turn has come: {young} gave way, and it waits for 4 pods to go; what they free is held for it",
     ]
     assert re.search(rf"^Making room +{young}, from \S+ \(\d+s ago\) on, since it is within what its queue", out, re.M)
     taking = await told_of(field, mine, lambda status: status.next == claimant)

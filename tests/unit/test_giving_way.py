@@ -97,8 +97,7 @@ def test_the_youngest_of_the_queue_above_its_share_gives_way_and_says_to_whom_an
     )
     assert plan.evict[0].numbers["victim a"] == "nvidia.com/gpu=16/8 pods=16/220"
     assert stay_of(plan, "b0").reason.message == (
-        "its turn has come: ns/a3 gave way, and it starts when 4 pods on their way out are gone; "
-        "what they free is held for it"
+        "its turn has come: ns/a3 gave way, and it waits for 4 pods to go; what they free is held for it"
     )
 
 
@@ -377,7 +376,7 @@ def test_pods_beyond_the_minimum_go_in_their_order_and_are_counted() -> None:
     field.nodes.set_node(node("m", gpu="2", labels={"kubernetes.io/hostname": "m"}))
     plan = decide(field.with_waiting(claimant), 100.0)
     assert [(each.gang, each.pods) for each in plan.evict] == [("ns/elastic", 3)]
-    assert "3 pods on their way out" in stay_of(plan, "b").reason.message
+    assert "waits for 3 pods to go" in stay_of(plan, "b").reason.message
 
 
 def test_a_unit_that_two_deserve_by_half_stays_where_it_is_whatever_the_weights() -> None:

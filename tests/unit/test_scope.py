@@ -169,7 +169,7 @@ def test_pods_beyond_a_minimum_go_in_their_order_though_the_first_is_of_no_help(
     made.runs("younger", "a", ONE, {"r2-1": 4}, since=1.0, surplus=["r2-1", "r2-1"])
     plan = decide(made.with_waiting(claimant(1, shape(cpu=1, node_selector=((RACK, "r1"),)))), 100.0)
     assert [(each.gang, each.pods) for each in plan.evict] == [("ns/older", 2)]
-    assert "2 pods on their way out" in stay_of(plan, "c").reason.message
+    assert "waits for 2 pods to go" in stay_of(plan, "c").reason.message
 
 
 # --- every set of gangs -----------------------------------------------------------------------------------------
