@@ -56,7 +56,8 @@ class Tally:
         """What was done, and the processes that lived long enough to be compared."""
         lines = [f"{what:<20} {count:>6}" for what, count in sorted(self.done.items())]
         lines.append(f"{self.pauses} pauses, {self.restarts} restarts; users tried again {self.refused} times")
-        return "\n".join([*lines, *map(str, self.grown)])
+        grown = [str(each) for each in self.grown] or ["no process lived long enough to be compared with itself"]
+        return "\n".join([*lines, *grown])
 
     def last_line(self) -> str:
         """For whoever reads one line only; the memory is that of the longest-lived process of each program."""
