@@ -14,7 +14,7 @@ import yaml
 
 from startgate.cli import output
 from startgate.cli.main import main
-from tests.unit.simulation import change, job, node, queue
+from tests.unit.simulation import change, job, node, pod, queue
 
 Object = dict[str, Any]
 
@@ -292,6 +292,32 @@ def test_what_if_a_gang_never_started(run: Run, tmp_path: Path) -> None:
     assert found["total"]["after"]["started"] == 0
     assert found["total"]["later"] == 3
     assert found["gangs"]["default/a1"]["after"] == {"started": None, "waited": None, "finished": None, "gaveWay": 0}
+
+
+def running(name: str) -> list[Object]:
+    """A Job of one pod of 4 cpu in queue qa, and its pod, as they come out of a cluster."""
+    made, its = job(name, cpu="4", queue="qa"), pod(f"{name}-0", "4", node="n1", queue="qa")
+    made["metadata"] |= {"uid": name, "creationTimestamp": f"2026-01-01T00:00:0{name[-1]}Z"}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": name, "controller": True}
+    its["metadata"] |= {"uid": f"{name}-0", "ownerReferences": [owner]}
+    return [made, {**its, "status": {"phase": "Running"}}]
+
+
+def test_what_if_gangs_that_run_had_to_give_way(run: Run, tmp_path: Path) -> None:
+    """Those start no more, whether they come back or not: what counts is that they lose their place."""
+    queues = [queue(name, deserved={"cpu": "4"}) for name in ("qa", "qb")]
+    base = [node(cpu="8"), *queues, *running("r1"), *running("r2")]
+    paths = [
+        write(tmp_path / "base.yaml", *base),
+        write(tmp_path / "change.yaml", job("b", cpu="4", queue="qb", runs="5m")),
+    ]
+    found = run("-f", paths[0], "--what-if", paths[1], "--until", "1h", "-o", "json").document
+    assert found["gangs"]["default/r2"]["before"] == {"started": None, "waited": None, "finished": None, "gaveWay": 0}
+    assert found["gangs"]["default/r2"]["after"] == {"started": None, "waited": None, "finished": None, "gaveWay": 1}
+    back = [each["event"] for each in found["after"]["events"] if each["gang"] == "default/r2"]
+    assert back[0] == "Reclaimed"
+    assert back[-1] == "Released"
+    assert (found["total"]["sooner"], found["total"]["later"]) == (0, 1)
 
 
 def test_no_wait_is_shown_where_none_starts(run: Run, tmp_path: Path) -> None:

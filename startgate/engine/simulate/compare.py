@@ -1,7 +1,8 @@
 """What a change would make of the waits and starts: two simulations side by side, by gang and by queue, and in sum.
 
 What always holds: a wait is from when a gang comes to its first start; one that never starts has none, and is counted
-as such rather than given a number.
+as such rather than given a number. One that runs from the beginning starts no more, even if it gives way and comes
+back.
 """
 
 from collections.abc import Iterable, Mapping
@@ -56,9 +57,9 @@ class Change(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     before: Sum
     after: Sum
     sooner: int
-    """Gangs that start earlier, or at all."""
+    """Gangs that start earlier, or at all; and those that run from the beginning and give way less often."""
     later: int
-    """Gangs that start later, or not any more."""
+    """Gangs that start later, or not any more; and those that run from the beginning and give way more often."""
 
 
 class Comparison(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -106,7 +107,8 @@ def _ways(story: Story) -> dict[str, Way]:
     gave_way: dict[str, int] = {}
     for event in story.told.events:
         if event.event is Happened.RELEASED:
-            started.setdefault(event.gang, event.at)
+            if event.gang in started or not gave_way.get(event.gang):  # who gave way before ran from the beginning
+                started.setdefault(event.gang, event.at)
         elif event.event is Happened.FINISHED:
             finished[event.gang] = event.at
         elif event.event in GAVE_WAY:
@@ -134,11 +136,13 @@ def _change(gangs: Iterable[GangChange]) -> Change:
 
 
 def _moved(gang: GangChange) -> int:
-    """1: it starts sooner, -1: later."""
+    """1: it starts sooner, -1: later. Of one that ran from the beginning, whether it gives way less or more often."""
     if (difference := gain(gang)) is not None:
         return (difference > 0) - (difference < 0)
     if gang.before is None or gang.after is None:
         return 0
+    if gang.before.started is None and gang.after.started is None:
+        return (gang.after.gave_way < gang.before.gave_way) - (gang.after.gave_way > gang.before.gave_way)
     return (gang.after.started is not None) - (gang.before.started is not None)
 
 
