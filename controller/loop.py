@@ -88,7 +88,8 @@ class Loop:
         now = self._clock()
         until = min(HEARTBEAT, max(0.05, self._gangs.next_due(now) - now))
         try:
-            await asyncio.wait_for(self._woken.wait(), until)
+            async with asyncio.timeout(until):
+                await self._woken.wait()
         except TimeoutError:
             return
         # As long again as the last cycle took: in a deep queue there are as many writes to send as changes to look at.

@@ -162,7 +162,8 @@ class News:
         self._wake.clear()
         soonest = self._order[0][0] if self._order else now + 1.0
         try:
-            await asyncio.wait_for(self._wake.wait(), max(0.05, min(1.0, soonest - now)))
+            async with asyncio.timeout(max(0.05, min(1.0, soonest - now))):
+                await self._wake.wait()
         except TimeoutError:
             return
         await asyncio.sleep(0.05)  # cycles come in bursts; one look for all of them

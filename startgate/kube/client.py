@@ -169,7 +169,8 @@ class Client:
                 allow_redirects=False,
                 server_hostname=self._server_hostname,
             )
-            answer = await asyncio.wait_for(asked, BEGIN)
+            async with asyncio.timeout(BEGIN):
+                answer = await asked
         try:
             if answer.status != 200:
                 with Translated(self.server):
