@@ -292,9 +292,9 @@ async def test_without_create_on_evictions_pods_beyond_the_minimum_stay(field: F
 async def test_without_delete_on_gangs_an_old_one_stands_in_the_way(field: Field) -> None:
     await field.nodes(1)
     queue = await field.queue()
-    await stale_gang(field, "a")
     right = ("delete", names.GROUP, "gangs")
     async with without(field, CONTROLLER, right):
+        await stale_gang(field, "a")
         await field.submit("a", pods=2, queue=queue)
         await field.until(lambda: refusals(field, CONTROLLER, right) > 0, "it is tried")
         await field.until(lambda: len(field.gated("a")) == 2, "its pods are made")
