@@ -178,11 +178,7 @@ class _Decision:
 
     def _is_lost(self, gang: Waiting, trial: Trial) -> bool:
         """Whether one like it had its turn, and all that was looked at then is as it was."""
-        return (
-            trial in self.refused
-            and self.patience.ignores(gang)
-            and (trial, gang.priority, gang.preempts) in self.barren
-        )
+        return trial in self.refused and self.patience.ignores(gang) and _claimant(gang, trial) in self.barren
 
     def _turn(self, gang: Waiting, trial: Trial) -> bool:
         """Lets the gang go, or makes room for it; False, with nothing changed for others, where neither can be."""

@@ -8,36 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import shutil
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 
-from localcluster import build
-from localcluster.cluster import Cluster
-from localcluster.deploy import Startgate
-from tests.soak.run import Tally, run
-
-
-def say(sentence: str) -> None:
-    """Progress; the results alone go to standard output."""
-    sys.stderr.write(f"{sentence}\n")
-    sys.stderr.flush()
-
-
-async def _soak(minutes: int, seed: int, keep: Path) -> Tally:
-    with tempfile.TemporaryDirectory(prefix="startgate-soak-") as folder:
-        async with (
-            Cluster.start(kubernetes=os.environ.get("KUBERNETES", build.NEWEST)) as cluster,
-            Startgate.deploy(cluster) as startgate,
-        ):
-            tally = await run(startgate, Path(folder), minutes, seed, say)
-            if not tally.clean:
-                for part in ("logs", "startgate"):
-                    shutil.copytree(cluster.dir / part, keep / part, dirs_exist_ok=True)
-                say(f"The logs are in {keep}.")
-    return tally
+from tests.chaos.rig import on_a_plane, say, tell
+from tests.soak.run import run
 
 
 def main() -> int:
@@ -45,12 +21,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=int, default=30, help="how long (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--keep", type=Path, default=Path(".soak"), help="where logs are left if something was found")
-    arguments = parser.parse_args()
-    tally = asyncio.run(_soak(arguments.minutes, arguments.seed, arguments.keep))
-    for sentence in (*tally.stuck, *tally.found.sentences()):
-        sys.stdout.write(f"{sentence}\n")
-    sys.stdout.write(f"{tally.table()}\n{tally.last_line()}\n")
-    return int(not tally.clean)
+    told = parser.parse_args()
+    work = partial(run, minutes=told.minutes, seed=told.seed, say=say)
+    return tell(asyncio.run(on_a_plane("soak", told.keep, work)))
 
 
 sys.exit(main())
