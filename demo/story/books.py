@@ -24,7 +24,7 @@ async def play(stage: Stage) -> None:
     )
     lifters = patches(stage.cluster.audit_log)
     stage.claim(
-        "by the API server's audit log, no pods of the teams were patched but by the controller (and by Kubernetes itself)",
+        "by the audit log, nobody but the controller, and Kubernetes itself, has patched pods of the teams",
         lifters[CONTROLLER, True] > 0 and {who for who, taken in lifters if taken} == {CONTROLLER},
         f"{lifters[CONTROLLER, True]} patches by the controller's ServiceAccount were taken; "
         f"{lifters[work.USER, False]} by {work.USER} was refused",
