@@ -15,12 +15,11 @@ from startgate.engine.observe import template_shape
 from startgate.engine.simulate import admission
 from startgate.engine.simulate.manifests import MICRO, Life
 from startgate.engine.simulate.merge import merge, without_nulls
-from startgate.engine.simulate.owners import MADE_UP, Group, LiveJob, Loss, created_at
+from startgate.engine.simulate.owners import MADE_UP, Group, LiveJob, Loss, Owners, created_at
 from startgate.engine.simulate.pods import Actor, Mold, from_mold, mold
 from startgate.engine.simulate.scene import Scene
 from startgate.model import names, objects
 from startgate.model.objects import Condition, JobStatus, OwnerReference, rfc3339, timestamp
-from startgate.model.pods import Pod
 from startgate.model.shape import Shape
 
 BACKOFF_LIMIT: Final = 6
@@ -36,10 +35,9 @@ class Jobs:
 
     def __init__(self, stage: Scene) -> None:
         self._stage = stage
-        self.groups: dict[str, Group] = {}
+        self._owners = Owners()
+        self.groups = self._owners.groups
         """By the owner's uid."""
-        self._names: dict[tuple[str, str], str] = {}
-        """Uids of the Jobs that are there, by namespace and name."""
         self._unsettled: dict[str, None] = {}
         self._ended: list[LiveJob] = []
 
@@ -54,10 +52,9 @@ class Jobs:
         since = created_at(metadata, self._stage.timeline.epoch)
         metadata["creationTimestamp"] = rfc3339(since)
         raw = {**raw, "metadata": metadata}
-        group = self._group(metadata["uid"], "Job", life.key.namespace, life.key.name)
+        group = self._owners.job(metadata["uid"], life.key.namespace, life.key.name)
         group.order, group.since, group.stored = life.order, since, old
         job = group.job = LiveJob(group, raw, life.where)
-        self._names[(group.namespace, group.name)] = group.uid
         self._recall(job, raw.get("status") or {})
         job.was_over = job.ended
         self._unsettle(job)
@@ -103,21 +100,21 @@ class Jobs:
 
     def delete(self, namespace: str, name: str) -> None:
         """A Job is deleted, and its pods with it."""
-        uid = self._names.pop((namespace, name), None)
-        if uid is None:
+        group = self._owners.named(namespace, name)
+        if group is None:
             return
-        group = self.groups[uid]
+        self._owners.unname(group)
         for actor in list(group.actors.values()):
             self._stage.delete(actor, Loss.SURPLUS)
         group.job = None
-        self._unsettled.pop(uid, None)
-        self._stage.dirty[uid] = None
+        self._unsettled.pop(group.uid, None)
+        self._stage.dirty[group.uid] = None
         self._forget_if_empty(group)
 
     def named(self, namespace: str, name: str) -> LiveJob | None:
         """The Job of this name."""
-        uid = self._names.get((namespace, name))
-        return self.groups[uid].job if uid else None
+        group = self._owners.named(namespace, name)
+        return group.job if group else None
 
     def recast(self) -> None:
         """What templates come to has changed."""
@@ -134,47 +131,18 @@ class Jobs:
 
     def mold_of(self, actor: Actor) -> Mold | None:
         """What this pod was made from, or would be now."""
-        group = self._group_of(actor)
+        group = self._owners.of(actor)
         return self._mold(group.job) if group and group.job else None
 
     # --- pods ---------------------------------------------------------------------------------------------------
 
-    def _group(self, uid: str, kind: str, namespace: str, name: str) -> Group:
-        group = self.groups.get(uid)
-        if group is None:
-            group = self.groups[uid] = Group(uid, kind, namespace, name)
-        return group
-
-    def _group_of(self, actor: Actor) -> Group | None:
-        family = self._family(actor.pod)
-        return self.groups.get(family[0]) if family else None
-
-    def _family(self, pod: Pod) -> tuple[str, str, str] | None:
-        """Uid, kind and name of whom it belongs to: its controller, or itself if it is ours; None: nobody asks."""
-        owner = pod.owner
-        if owner is not None and (pod.queue or owner.kind == "Job"):
-            group = owner.api_version.rpartition("/")[0]
-            if owner.kind == "Job" and group in ("", "batch"):
-                uid = owner.uid or self._names.get((pod.namespace, owner.name), f"job-of-{owner.name}")
-                return uid, "Job", owner.name
-            return owner.uid or f"{owner.kind}-{owner.name}", owner.kind, owner.name
-        return (pod.uid, "Pod", pod.name) if pod.queue else None
-
     def join(self, actor: Actor) -> None:
         """A pod is there."""
-        pod = actor.pod
-        if family := self._family(pod):
-            uid, kind, name = family
-            if pod.owner is not None and pod.owner.uid != uid:
-                pod.owner = msgspec.structs.replace(pod.owner, uid=uid)
-            group = self._group(uid, kind, pod.namespace, name)
-            if group.job is None and not group.actors:
-                group.order, group.since, group.stored = actor.document, actor.since, actor.stored
-            group.actors[pod.uid] = actor
+        self._owners.join(actor)
 
     def touch(self, actor: Actor) -> None:
         """Something about a pod has changed."""
-        if group := self._group_of(actor):
+        if group := self._owners.of(actor):
             self._stage.dirty[group.uid] = None
             if group.job:
                 self._unsettled[group.uid] = None
@@ -182,7 +150,7 @@ class Jobs:
     def leave(self, actor: Actor) -> None:
         """A pod is gone."""
         self.touch(actor)
-        if group := self._group_of(actor):
+        if group := self._owners.of(actor):
             group.actors.pop(actor.pod.uid, None)
             self._forget_if_empty(group)
 
@@ -245,7 +213,7 @@ class Jobs:
             self._end(job, "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
 
     def _job_of(self, actor: Actor) -> LiveJob | None:
-        group = self._group_of(actor)
+        group = self._owners.of(actor)
         return group.job if group else None
 
     # --- the controller -----------------------------------------------------------------------------------------

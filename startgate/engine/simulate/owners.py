@@ -15,6 +15,7 @@ from startgate.engine.simulate.manifests import MICRO
 from startgate.engine.simulate.pods import Actor, Mold
 from startgate.model import objects
 from startgate.model.objects import Condition, Job, JobStatus, rfc3339, timestamp
+from startgate.model.pods import Pod
 from startgate.model.shape import Shape
 
 MADE_UP: Final = "simulate:"
@@ -115,6 +116,64 @@ class LiveJob:
             )
             self._wire = msgspec.structs.replace(made, status=status)
         return self._wire
+
+
+class Owners:
+    """All of them, and whose each pod is."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        """By the owner's uid."""
+        self._names: dict[tuple[str, str], str] = {}
+        """Uids of the Jobs that are there, by namespace and name."""
+
+    def job(self, uid: str, namespace: str, name: str) -> Group:
+        """The group of a Job that comes, with the pods that came before it."""
+        self._names[(namespace, name)] = uid
+        return self._group(uid, "Job", namespace, name)
+
+    def named(self, namespace: str, name: str) -> Group | None:
+        """Of the Job of this name."""
+        uid = self._names.get((namespace, name))
+        return self.groups[uid] if uid else None
+
+    def unname(self, group: Group) -> None:
+        """The Job is gone, and its name free."""
+        del self._names[(group.namespace, group.name)]
+
+    def of(self, actor: Actor) -> Group | None:
+        """Whose this pod is, if anybody asks."""
+        family = self._family(actor.pod)
+        return self.groups.get(family[0]) if family else None
+
+    def join(self, actor: Actor) -> None:
+        """A pod is there."""
+        pod = actor.pod
+        if family := self._family(pod):
+            uid, kind, name = family
+            if pod.owner is not None and pod.owner.uid != uid:
+                pod.owner = msgspec.structs.replace(pod.owner, uid=uid)
+            group = self._group(uid, kind, pod.namespace, name)
+            if group.job is None and not group.actors:
+                group.order, group.since, group.stored = actor.document, actor.since, actor.stored
+            group.actors[pod.uid] = actor
+
+    def _group(self, uid: str, kind: str, namespace: str, name: str) -> Group:
+        group = self.groups.get(uid)
+        if group is None:
+            group = self.groups[uid] = Group(uid, kind, namespace, name)
+        return group
+
+    def _family(self, pod: Pod) -> tuple[str, str, str] | None:
+        """Uid, kind and name of whom it belongs to: its controller, or itself if it is ours; None: nobody asks."""
+        owner = pod.owner
+        if owner is not None and (pod.queue or owner.kind == "Job"):
+            group = owner.api_version.rpartition("/")[0]
+            if owner.kind == "Job" and group in ("", "batch"):
+                uid = owner.uid or self._names.get((pod.namespace, owner.name), f"job-of-{owner.name}")
+                return uid, "Job", owner.name
+            return owner.uid or f"{owner.kind}-{owner.name}", owner.kind, owner.name
+        return (pod.uid, "Pod", pod.name) if pod.queue else None
 
 
 def created_at(metadata: dict[str, Any], now: float) -> float:

@@ -20,6 +20,7 @@ from startgate.engine.simulate.gangs import MOST_TAKE_BACKS, Gangs, State
 from startgate.engine.simulate.manifests import Manifest, lives, newest
 from startgate.engine.simulate.owners import LiveJob, Loss
 from startgate.engine.simulate.report import Course, Event, GangEnd, Happened, Story, Taken, Told, clock, seconds
+from startgate.engine.simulate.script import Script
 from startgate.engine.simulate.stage import Stage
 from startgate.engine.simulate.timeline import Timeline
 from startgate.engine.world import PATIENCE, ClaimKind, Evict, Go, Plan, Rule
@@ -53,8 +54,9 @@ class Simulation:
         self._taken: dict[int, Taken] = {}
         self._done = 0
         self._cut = ""
+        script = Script(self.stage)
         for life in lives(manifests):
-            self.stage.enter(life)
+            script.enter(life)
 
     def run(self, until: int | None) -> Story:
         """All of it."""

@@ -2,13 +2,13 @@
 
 The parts of API server, kubelets and kube-scheduler.
 
-Objects come, change and go as the files say; pods are bound, run, end and terminate as kubelets would have it; pods
-past all gates are placed as kube-scheduler places them, as far as the engine follows it. What always holds: the
+Pods are bound, run, end and terminate as kubelets would have it; pods past all gates are placed as kube-scheduler
+places them, as far as the engine follows it. What always holds: the
 engine's Cluster has each pod that is on a node, once; each change is noted for those who look again (`dirty`); nothing
 here decides for a gang.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
@@ -18,11 +18,11 @@ from startgate.engine.simulate import pods as making
 from startgate.engine.simulate.admission import SYSTEM_CLASSES, create_pod, stored
 from startgate.engine.simulate.jobs import Jobs
 from startgate.engine.simulate.kinds import LimitRange, LimitRangeItem
-from startgate.engine.simulate.manifests import MICRO, Change, Life, decode
-from startgate.engine.simulate.merge import difference, merge
+from startgate.engine.simulate.manifests import MICRO, Life, decode
+from startgate.engine.simulate.merge import merge
 from startgate.engine.simulate.owners import MADE_UP, Loss, created_at
 from startgate.engine.simulate.pods import Actor
-from startgate.engine.simulate.timeline import Timeline
+from startgate.engine.simulate.timeline import LATER, Timeline
 from startgate.engine.simulate.volumes import Volumes
 from startgate.model import objects
 from startgate.model.gang import Gang
@@ -31,10 +31,6 @@ from startgate.model.pods import Pod
 from startgate.model.queue import Queue, QueueSpec
 from startgate.model.shape import narrowed
 from startgate.model.taints import GIVEN, Taint, tolerates
-
-EARLIER, HERE, AFTER, LATER = range(4)
-"""Ranks within an instant: who is gone makes way for who comes; who is gone as soon as it comes goes when all are
-there, with all that is its own; what pods do of themselves comes last."""
 
 KINDS_OF_VOLUMES: Final = (
     "StorageClass",
@@ -45,13 +41,6 @@ KINDS_OF_VOLUMES: Final = (
     "PersistentVolumeClaim",
     "VolumeAttachment",
 )
-KINDS_IN_ORDER: Final = (
-    *("Namespace", "PriorityClass", "LimitRange", "Queue", "Node"),
-    *KINDS_OF_VOLUMES,
-    *("Job", "Gang", "Pod"),
-)
-"""What is needed by others comes first, wherever it stands in the files."""
-
 SOON: Final = MICRO
 """How much longer a pod stays that was terminating when the dump was taken and is overdue."""
 
@@ -86,78 +75,16 @@ class Stage:
         self._nodes: dict[str, objects.Node] = {}
         self._on: dict[str, dict[str, None]] = {}
         """Pods (uids) by node."""
-        self._written: dict[tuple[str, str, str], dict[str, Any]] = {}
-        """Objects as the files have them by now, by key."""
         self._by_name: dict[tuple[str, str], str] = {}
         """Pod uids by namespace and name."""
         self._serial = count(1)
         self._full = False
         """Whether no unbound pod can have a place until something changes."""
 
-    # --- what the files say -------------------------------------------------------------------------------------
+    # --- objects that are neither Jobs nor pods -----------------------------------------------------------------
 
-    def enter(self, life: Life) -> None:
-        """Puts an object's whole life into the timeline."""
-        rank = KINDS_IN_ORDER.index(life.key.kind)
-        self._due(life.at, (HERE, rank, life.order, 0), lambda: self._appear(life))
-        self._plan_end(life, life.at, life.gone, rank)
-        for number, change in enumerate(life.changes):
-            self._due(change.at, (HERE, rank, life.order + number, 0), lambda change=change: self._change(life, change))  # type: ignore[misc]
-            self._plan_end(life, change.at, change.gone, rank)
-
-    def _due(self, moment: int, rank: tuple[int, ...], action: Callable[[], None]) -> None:
-        self.timeline.at(moment, rank, action, sure=True)
-
-    def _plan_end(self, life: Life, at: int, gone: int | None, rank: int) -> None:
-        if gone is None:
-            return
-        first = EARLIER if at < gone else AFTER
-        self._due(gone, (first, rank, life.order, 1), lambda: self._go(life, gone))
-
-    def _appear(self, life: Life) -> None:
-        key, raw = life.key, life.raw
-        self._written[key] = raw
-        if key.namespace and key.namespace not in self.namespaces:
-            self._set_namespace(key.namespace, {})
-        if key.kind == "Pod":
-            known = self._by_name.get((key.namespace, key.name))
-            if known is None:
-                self._new_pod(life)
-            else:  # a pod that its Job has made
-                self._change_pod(self.actors[known], life.raw, life.where)
-        elif key.kind == "Job":
-            self.jobs.create(life)
-        else:
-            self._set(life.where, key.kind, key.namespace, key.name, raw)
-
-    def _change(self, life: Life, change: Change) -> None:
-        before = self._written[life.key]
-        after = self._written[life.key] = merge(before, change.patch)
-        patch = difference(before, after)
-        key = life.key
-        if key.kind == "Pod":
-            if uid := self._by_name.get((key.namespace, key.name)):
-                self._change_pod(self.actors[uid], patch, change.where)
-        elif key.kind == "Job":
-            self.jobs.change(key.namespace, key.name, patch, change.where)
-        else:
-            self._set(change.where, key.kind, key.namespace, key.name, after)
-
-    def _go(self, life: Life, at: int) -> None:
-        """Deletes it, unless a change has put its end off."""
-        key = life.key
-        final = [each.gone for each in life.changes if each.gone is not None and each.at <= self.timeline.now]
-        if (final[-1] if final else life.gone) != at:
-            return
-        if key.kind == "Pod":
-            if uid := self._by_name.get((key.namespace, key.name)):
-                self.delete(self.actors[uid], Loss.DELETED)
-        elif key.kind == "Job":
-            self.jobs.delete(key.namespace, key.name)
-        else:
-            self._unset(key.kind, key.namespace, key.name)
-
-    def _set(self, where: str, kind: str, namespace: str, name: str, raw: dict[str, Any]) -> None:
+    def set(self, where: str, kind: str, namespace: str, name: str, raw: dict[str, Any]) -> None:
+        """It is there, or another one from now on."""
         made = decode(where, kind, raw)
         self.changed = True
         match kind:
@@ -167,7 +94,7 @@ class Stage:
                 assert isinstance(made, Queue)
                 self.queues[name] = made.spec
             case "Namespace":
-                self._set_namespace(name, made.metadata.labels)
+                self.set_namespace(name, made.metadata.labels)
             case "PriorityClass":
                 self.classes[name] = made
                 self.jobs.recast()
@@ -181,7 +108,8 @@ class Stage:
                 self.volumes.set(made, namespace=namespace, stored=stored(raw))
                 self._full = False
 
-    def _unset(self, kind: str, namespace: str, name: str) -> None:
+    def unset(self, kind: str, namespace: str, name: str) -> None:
+        """It is gone."""
         self.changed = True
         match kind:
             case "Node":
@@ -189,7 +117,7 @@ class Stage:
             case "Queue":
                 self.queues.pop(name, None)
             case "Namespace":
-                self._set_namespace(name, {})
+                self.set_namespace(name, {})
             case "PriorityClass":
                 self.classes.pop(name, None)
                 self.jobs.recast()
@@ -202,7 +130,8 @@ class Stage:
                 self.volumes.unset(kind, namespace, name)
                 self._full = False
 
-    def _set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+    def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """A namespace with these labels, and the one that each has."""
         self.namespaces[name] = {NAMESPACE_LABEL: name, **labels}
         self.cluster.set_namespace(name, self.namespaces[name])
         self._full = False
@@ -248,7 +177,13 @@ class Stage:
         """The place of a new pod among all."""
         return next(self._serial)
 
-    def _new_pod(self, life: Life) -> None:
+    def pod(self, namespace: str, name: str) -> Actor | None:
+        """The pod of this name."""
+        uid = self._by_name.get((namespace, name))
+        return self.actors[uid] if uid else None
+
+    def new_pod(self, life: Life) -> None:
+        """A pod of the files is there."""
         raw, key = life.raw, life.key
         metadata = dict(raw["metadata"])
         number = self.order()
@@ -288,7 +223,8 @@ class Stage:
             self._place(actor)
         self._file(actor)
 
-    def _change_pod(self, actor: Actor, patch: dict[str, Any], where: str) -> None:
+    def change_pod(self, actor: Actor, patch: dict[str, Any], where: str) -> None:
+        """A pod is changed by somebody."""
         pod = actor.pod
         base = actor.raw or making.raw_of(pod, self.jobs.mold_of(actor))
         changed = making.from_raw(where, merge(base, patch), actor.order)
@@ -335,7 +271,7 @@ class Stage:
         """A pod on a node runs, for as long as it or its Job now says."""
         runs, began = self._runs(actor), actor.bound_at
         if runs is not None and actor.pod.node:
-            self._due(began + runs, (LATER, actor.order), lambda: self._ends(actor, began, runs))
+            self.timeline.at(began + runs, (LATER, actor.order), lambda: self._ends(actor, began, runs), sure=True)
 
     def _ends(self, actor: Actor, began: int, runs: int) -> None:
         if (actor.bound_at, self._runs(actor)) == (began, runs) and not actor.pod.deleting:

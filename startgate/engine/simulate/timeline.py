@@ -22,6 +22,10 @@ LONGEST: Final = 1000 * 365 * 86_400 * MICRO
 Rank: TypeAlias = tuple[int, ...]
 """Order within one instant."""
 
+EARLIER, HERE, AFTER, LATER = range(4)
+"""Where ranks begin: who is gone makes way for who comes; who is gone as soon as it comes goes when all are there, with
+all that is its own; what pods do of themselves comes last."""
+
 Action: TypeAlias = Callable[[], None]
 
 
