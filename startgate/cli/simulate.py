@@ -21,7 +21,8 @@ from startgate.engine.simulate import compare as comparing
 from startgate.engine.simulate.compare import Change, Comparison, GangChange, Sum
 from startgate.engine.simulate.documents import InputError, Source
 from startgate.engine.simulate.kinds import KINDS
-from startgate.engine.simulate.manifests import MICRO, Manifest, overlay, read
+from startgate.engine.simulate.manifests import MICRO, Manifest, read
+from startgate.engine.simulate.overlay import overlay
 from startgate.engine.simulate.report import Event, Happened, Seconds, Story, Taken, clock
 from startgate.engine.simulate.run import simulate
 from startgate.engine.world import PATIENCE, Rule

@@ -71,6 +71,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     where: str
     """For sentences: file, document and name."""
+    file: str
     key: Key
     raw: dict[str, Any]
     order: int
@@ -117,7 +118,7 @@ def read(sources: Iterable[Source]) -> Input:
         for document in documents(source):
             try:
                 for each in _flat(document):
-                    _take(each, found)
+                    _take(each, source.name, found)
             except RecursionError:
                 raise InputError(f"{document.where}: it is nested too deeply") from None
     return found
@@ -131,26 +132,6 @@ def lives(manifests: Iterable[Manifest]) -> list[Life]:
     found = [life for same in by_key.values() for life in _lives(same)]
     _check_uids(found)
     return sorted(found, key=lambda life: life.order)
-
-
-def overlay(base: Iterable[Manifest], changes: Iterable[Manifest]) -> list[Manifest]:
-    """The base with what is to be tried over it: known objects merged into their first document, others added."""
-    result = list(base)
-    first: dict[Key, int] = {}
-    for place, manifest in enumerate(result):
-        first.setdefault(manifest.key, place)
-    following = len(result)
-    for change in changes:
-        place = first.get(change.key, -1)
-        if place < 0:
-            result.append(msgspec.structs.replace(change, order=change.order + following))
-            continue
-        below = result[place]
-        raw = merge(below.raw, change.raw)
-        at, gone = _times(change.where, change.key.kind, raw)
-        _decode(change.where, KINDS[change.key.kind], raw)
-        result[place] = msgspec.structs.replace(below, raw=raw, at=at, gone=gone, where=change.where)
-    return result
 
 
 def newest(manifests: Iterable[Manifest]) -> float:
@@ -176,6 +157,28 @@ def lasting(where: str, metadata: Mapping[str, Any], annotation: str) -> int | N
         raise InputError(f"{where}: metadata.annotations[{annotation}]: {error}") from None
 
 
+def times(where: str, kind: str, raw: Mapping[str, Any]) -> tuple[int, int | None]:
+    """When it appears and is gone. A pod template's annotations count where the object has none."""
+    places = [raw["metadata"]]
+    if kind == "Job":
+        places += [inner for inner in [_template_metadata(raw)] if inner]
+    for metadata in places:
+        _check_texts(where, metadata)
+        for annotation in TIMES:
+            lasting(where, metadata, annotation)
+    at, gone = (
+        next((found for each in places if (found := lasting(where, each, annotation)) is not None), None)
+        for annotation in TIMES[:2]
+    )
+    return at or 0, gone
+
+
+def check_times(where: str, at: int, gone: int | None) -> None:
+    """Nothing is gone before it appears."""
+    if gone is not None and gone < at:
+        raise InputError(f"{where}: metadata.annotations[{names.SIMULATE_GONE}]: it would be gone before it appears")
+
+
 # --- one document -----------------------------------------------------------------------------------------------
 
 
@@ -198,7 +201,7 @@ def _flat(document: Document, *, inner: bool = False) -> Iterator[Document]:
     yield document
 
 
-def _take(document: Document, found: Input) -> None:
+def _take(document: Document, file: str, found: Input) -> None:
     where, raw = document
     assert isinstance(raw, dict)
     api_version, kind = _text(where, raw, "apiVersion"), _text(where, raw, "kind")
@@ -214,9 +217,10 @@ def _take(document: Document, found: Input) -> None:
         raise InputError(f"{where}: metadata: a map with the object's name is expected")
     key = Key(kind, _namespace(where, metadata) if known.namespaced else "", _name(where, metadata))
     where = f"{where} ({key})"
-    at, gone = _times(where, kind, raw)
+    at, gone = times(where, kind, raw)
+    check_times(where, at, gone)
     _decode(where, known, raw)
-    found.manifests.append(Manifest(where, key, raw, len(found.manifests), at, gone))
+    found.manifests.append(Manifest(where, file, key, raw, len(found.manifests), at, gone))
 
 
 def _text(where: str, raw: Mapping[str, Any], field: str) -> str:
@@ -246,24 +250,6 @@ def _namespace(where: str, metadata: Mapping[str, Any]) -> str:
 
 def _shown(value: object) -> str:
     return "nothing" if value is None else repr(value)[:80]
-
-
-def _times(where: str, kind: str, raw: Mapping[str, Any]) -> tuple[int, int | None]:
-    """When it appears and is gone. A pod template's annotations count where the object has none."""
-    places = [raw["metadata"]]
-    if kind == "Job":
-        places += [inner for inner in [_template_metadata(raw)] if inner]
-    for metadata in places:
-        _check_texts(where, metadata)
-        for annotation in TIMES:
-            lasting(where, metadata, annotation)
-    at, gone = (
-        next((found for each in places if (found := lasting(where, each, annotation)) is not None), None)
-        for annotation in TIMES[:2]
-    )
-    if gone is not None and gone < (at or 0):
-        raise InputError(f"{where}: metadata.annotations[{names.SIMULATE_GONE}]: it would be gone before it appears")
-    return at or 0, gone
 
 
 def _template_metadata(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
