@@ -4,14 +4,16 @@ configurations.
 Runs in each replica of the webhook, without a leader: a leader would have to be elected by something that
 works before the webhook does, and its absence would let a certificate end. Instead each write has a
 precondition. Two replicas that find the same thing due make two certificates, the API server takes the first,
-and the second replica reads it at its next look.
+and the second replica reads it at its next glance.
 
 What always holds:
 
 * A replica serves only what stands in the Secret, and only once the configurations trust its CA; so any
   replica may answer any review, and a restart changes nothing.
-* A new CA is in each `caBundle` for a whole look (a minute) before anything is issued by it, since API
+* A new CA is in each `caBundle` from one look to the next (a minute) before anything is issued by it, since API
   servers learn of the configuration by a watch.
+* What somebody else does to the Secret is noticed within seconds: as soon as one replica has made it anew, nobody
+  trusts what the others serve. They glance at its version and need no right to watch Secrets for that.
 * Of the configurations only `caBundle` is written, only of webhooks that point to our Service, only if it
   differs.
 * What can't be used (garbage, an ended certificate) is made anew, and said.
@@ -39,6 +41,7 @@ from startgate.model.objects import ObjectMeta, rfc3339
 log = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 60.0
+GLANCE_EVERY: Final = 3.0
 RETRY_EVERY: Final = 5.0
 
 
@@ -91,28 +94,26 @@ class Keeper:
         self._names = authority.server_names(service, namespace)
         self._clock = clock
         self._served: Material | None = None
+        self._version = ""
+        """Of the Secret that it stands in."""
         self._trusted_bundle = b""
         """What a look before this one already found in the configurations."""
 
     async def run(self) -> None:
-        """Looks each minute, for ever. What fails is said and tried again; what is served stays meanwhile."""
+        """Looks each minute and glances in between, for ever. What fails is said and tried again; what is served stays
+        meanwhile."""
         while True:
-            pause = LOOK_EVERY
             try:
                 await self.look()
+                await self._glance(LOOK_EVERY * _spread())
             except KubeError as error:
                 log.warning("The certificate could not be looked after: %s", error)
-                pause = RETRY_EVERY
-            await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311  (spreads the replicas)
+                await asyncio.sleep(RETRY_EVERY * _spread())
 
     async def look(self) -> None:
-        """One look: the Secret is there and good, the configurations trust it, and it is served. KubeError."""
-        secret, material = await self._usable()
-        await self._trust(material.bundle)
-        if material != self._served:
-            self._on_material(material)
-            self._served = material
-            log.info("Serving a certificate that ends at %s", rfc3339(authority.ends(material)))
+        """One look: the Secret is there and good, the configurations trust it, it is served, and what is due of it is
+        renewed. KubeError."""
+        secret, material = await self._serve()
         now = self._clock()
         trusted = self._trusted_bundle == material.bundle
         self._trusted_bundle = material.bundle
@@ -120,6 +121,34 @@ class Keeper:
         if renewed != material:
             log.info("Renewing what is due of the certificates in Secret %s", names.CERTIFICATE_SECRET)
             await self._replace(secret, renewed)
+
+    async def _glance(self, seconds: float) -> None:
+        """For so long: whenever the Secret isn't the one that was seen last, what is in it is served. KubeError."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, GLANCE_EVERY * _spread()))
+            if await self._moved():
+                await self._serve()
+
+    async def _moved(self) -> bool:
+        try:
+            secret = await self._client.get(SECRETS, names.CERTIFICATE_SECRET, self._namespace)
+        except ApiError as error:
+            if error.not_found:
+                return True
+            raise
+        return secret.metadata.resource_version != self._version
+
+    async def _serve(self) -> tuple[Secret, Material]:
+        """What is in the Secret is good, trusted, and served from now on."""
+        secret, material = await self._usable()
+        await self._trust(material.bundle)
+        if material != self._served:
+            self._on_material(material)
+            self._served = material
+            log.info("Serving a certificate that ends at %s", rfc3339(authority.ends(material)))
+        self._version = secret.metadata.resource_version
+        return secret, material
 
     async def _usable(self) -> tuple[Secret, Material]:
         """The Secret and what is in it, made or made anew where need be."""
@@ -189,6 +218,11 @@ class Keeper:
     def _is_stale(self, webhook: Webhook, bundle: bytes) -> bool:
         ours = ServiceReference(self._service, self._namespace)
         return webhook.client_config.service == ours and webhook.client_config.ca_bundle != bundle
+
+
+def _spread() -> float:
+    """Sets the replicas apart."""
+    return random.uniform(0.8, 1.2)  # noqa: S311
 
 
 def _material(secret: Secret) -> Material:

@@ -13,12 +13,13 @@ import pytest_asyncio
 
 from certs import authority
 from certs.authority import Material
-from certs.rotation import CONFIGURATIONS, Keeper
+from certs.rotation import CONFIGURATIONS, LOOK_EVERY, Keeper
 from localcluster import build
 from localcluster.cluster import Cluster
 from startgate.kube.client import ApiError, Client
 from startgate.kube.kinds import NAMESPACES, SECRETS
 from startgate.model import names
+from tests.behaviour.kit import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -197,6 +198,27 @@ async def test_a_deleted_secret_and_a_changed_bundle_are_mended(site: Site) -> N
     await site.client.patch(CONFIGURATIONS[0], names.WEBHOOK_CONFIGURATION, emptied)
     await keeper.look()
     assert await site.bundles() == [served[-1].bundle, served[-1].bundle, None]
+
+
+async def test_all_replicas_serve_what_is_made_anew_within_seconds(site: Site) -> None:
+    """As soon as one has made another authority, nobody trusts what the others serve."""
+    replicas = [site.replica() for _ in range(2)]
+    await asyncio.gather(*(site.patient(keeper) for keeper, _ in replicas))
+    running = [asyncio.create_task(keeper.run()) for keeper, _ in replicas]
+    try:
+        await site.client.delete(SECRETS, names.CERTIFICATE_SECRET, "rotation")
+
+        async def known() -> list[int]:
+            return [len(served) for _, served in replicas]
+
+        await eventually(known, lambda counts: counts == [2, 2], "both serve another", within=LOOK_EVERY / 3)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    first, second = (served[-1] for _, served in replicas)
+    assert first == second
+    assert await site.bundles() == [first.bundle, None, first.bundle, None]
 
 
 async def test_without_configurations_it_serves_and_says_so(site: Site, caplog: pytest.LogCaptureFixture) -> None:
