@@ -6,7 +6,7 @@ admission is never dropped by a status write that doesn't mean to.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from startgate.engine.lifecycle import GAVE_WAY, Do, steps
 from startgate.engine.observe import COMPLETED
 from startgate.model import names
 from startgate.model.gang import (
+    MOST_TRANSITIONS,
     Admission,
     Counts,
     Gang,
@@ -29,9 +30,6 @@ from startgate.model.gang import (
 from startgate.model.objects import Condition, rfc3339
 from startgate.model.reasons import Code
 from startgate.model.resources import quantities
-
-MOST_TRANSITIONS: Final = 10
-
 
 Said: TypeAlias = tuple[GangSpec, GangStatus]
 

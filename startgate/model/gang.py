@@ -5,7 +5,7 @@ one write (design: "What a user writes"). The CRD manifest is generated from the
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -13,6 +13,9 @@ from msgspec import UNSET, Meta, UnsetType
 from startgate.model.names import API_VERSION
 from startgate.model.objects import Condition, ObjectMeta
 from startgate.model.queue import Quantities
+
+MOST_TRANSITIONS: Final = 10
+"""So many of its last changes of phase a Gang keeps."""
 
 
 class Phase(StrEnum):
@@ -104,7 +107,8 @@ class GangStatus(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
     not_before: Annotated[str, Meta(description="Taken back: not tried again before this time.")] = ""
     conditions: list[Condition] = []
     transitions: Annotated[
-        list[Transition], Meta(description="The last changes of phase.", extra_json_schema={"maxItems": 10})
+        list[Transition],
+        Meta(description="The last changes of phase.", extra_json_schema={"maxItems": MOST_TRANSITIONS}),
     ] = []
 
 
