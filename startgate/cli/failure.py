@@ -42,7 +42,7 @@ def of_cluster(error: KubeError) -> VerbError:
         case ApiError():
             hint = "try again"
         case ConfigurationError():
-            hint = "mend it, or choose another with --kubeconfig or --context"
+            hint = "choose another with KUBECONFIG, --kubeconfig or --context"
         case _:
             hint = "check that it runs, or choose another cluster with --context"
     return VerbError(CLUSTER, f"{said}; {hint}.")

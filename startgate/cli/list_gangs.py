@@ -28,7 +28,7 @@ def show(listing: Listing, where: str) -> None:
     """As a table."""
     output.doubt(listing.stale)
     if not listing.gangs:
-        output.note(f"No gangs in namespace {where}." if where else "No gangs.")
+        output.note(f"No gangs in namespace {where}; -A shows those of all namespaces." if where else "No gangs.")
         return
     now = time.time()
     header = ["NAME", "QUEUE", "PHASE", "PODS", "REASON", "AGE"]

@@ -1,14 +1,15 @@
 """`kubectl gang queues`: what each queue may have, deserves, has and could still take, below its parent; who is next.
 
-A line for each resource that the queue has a limit on, deserves or uses. What always holds: every queue is shown once,
-also where parents are missing or go round in a circle; a column in which nothing stands is left out; what is too wide
-for the terminal is folded into lines below, so that nothing is lost.
+A line for each resource that the queue has a limit on, deserves or uses. What always holds: the line from which a
+queue's share follows is there; a column in which nothing stands is left out; what is too wide for the terminal is
+folded into lines below, so that nothing is lost.
 """
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Final
 
-from startgate.cli import connect, leader, output
+from startgate.cli import connect, leader, output, tree
 from startgate.cli.views import Document
 from startgate.kube.kinds import QUEUES
 from startgate.model.objects import condition
@@ -42,8 +43,10 @@ class QueueView(Document):
     share: float | None
     next: str | None
     waiting: int
+    waiting_pods: int
     running: int
     total_waiting: int
+    total_waiting_pods: int
     total_running: int
     """Those of all queues below it too, as the amounts are."""
 
@@ -68,7 +71,7 @@ def show(queues: Queues) -> None:
     else also the queue's own line above those of its resources."""
     output.doubt(queues.stale)
     if not queues.queues:
-        output.note("No queues: an admin creates them, see docs/reference.")
+        output.note("No queues: an admin writes them; kubectl explain queue.spec says what can stand in one.")
         return
     whole = _table(queues.queues, (*OF_QUEUE, *OF_RESOURCE, *ASIDE), below=False)
     folded = _table(queues.queues, (*OF_QUEUE, *OF_RESOURCE), below=True)
@@ -93,7 +96,7 @@ def _stacked(queues: list[QueueView]) -> output.Table:
     rows: list[list[str]] = []
     for queue in queues:
         first = _own(queue)
-        told = f"{first['running']} running, {first['waiting']} waiting, share {first['share']}"
+        told = f"{first['running']} running, {_waiting(queue, ' waiting')}, share {first['share']}"
         rows.append([f"{first['queue']}: {told}"])
         for _ in range(len(_lines(queue))):
             resource, *amounts = lines.pop(0)
@@ -106,7 +109,7 @@ def _lines(queue: QueueView) -> list[dict[str, str]]:
     """The cells by column: for each resource that is limited, deserved or used, or one line if there is none."""
     limits = queue.capability.keys() | queue.guarantee.keys() | queue.given.keys()
     shown = limits | queue.deserved.keys() | queue.allocated.keys()
-    if PODS not in limits:
+    if PODS not in limits and not _makes_share(queue, PODS):
         shown -= {PODS}
     lines = [
         {"resource": resource}
@@ -120,12 +123,34 @@ def _lines(queue: QueueView) -> list[dict[str, str]]:
     return lines
 
 
+def _makes_share(queue: QueueView, resource: str) -> bool:
+    """Whether no other resource says what the queue's share is."""
+    parts = {each: _part(queue, each) for each in queue.allocated}
+    mine = parts.pop(resource, (False, 0))
+    return mine > max(parts.values(), default=(False, 0))
+
+
+def _part(queue: QueueView, resource: str) -> tuple[bool, Fraction | int]:
+    """Allocated / deserved; first whether nothing is deserved of what is used, which is above all else."""
+    try:
+        used, due = (_exact(resource, amounts.get(resource, "0")) for amounts in (queue.allocated, queue.deserved))
+    except QuantityError:
+        return False, 0
+    return (used > 0, 0) if not due else (False, Fraction(used, due))
+
+
+def _waiting(queue: QueueView, word: str = "") -> str:
+    """How many gangs, and of how many pods."""
+    pods = queue.total_waiting_pods
+    return f"{queue.total_waiting}{word}" + (f" ({pods} pod{'s' if pods > 1 else ''})" if pods else "")
+
+
 def _own(queue: QueueView) -> dict[str, str]:
     share = "-" if queue.share is None else f"{queue.share:.2f}"
     return {
-        "queue": f"{'  ' * queue.depth}{queue.name}{' (stopped)' if queue.stopped else ''}",
+        "queue": f"{tree.STEP * queue.depth}{queue.name}{' (stopped)' if queue.stopped else ''}",
         "running": str(queue.total_running),
-        "waiting": str(queue.total_waiting),
+        "waiting": _waiting(queue),
         "share": "∞" if queue.share is None and queue.allocated else share,
         "next": queue.next or "",
     }
@@ -140,48 +165,24 @@ def _aside(queue: QueueView) -> list[list[str]]:
 
 
 def _indent(queue: QueueView) -> str:
-    return "  " * (queue.depth + 1)
+    return tree.STEP * (queue.depth + 1)
 
 
 def views(queues: list[Queue]) -> list[QueueView]:
     """What is known of each, in order; each gang is counted once with every queue above it."""
     found: list[QueueView] = []
     above: list[QueueView] = []
-    for queue, depth in in_order(queues):
+    known = {queue.metadata.name: queue for queue in queues}
+    for name, depth in tree.in_order({name: queue.spec.parent for name, queue in known.items()}):
         del above[depth:]
-        view = _view(queue, depth)
+        view = _view(known[name], depth)
         for each in above:
             each.total_waiting += view.waiting
+            each.total_waiting_pods += view.waiting_pods
             each.total_running += view.running
         found.append(view)
         above.append(view)
     return found
-
-
-def in_order(queues: list[Queue]) -> list[tuple[Queue, int]]:
-    """Each queue with its depth, after its parent; a queue whose parent isn't there counts as a child of the root."""
-    known = {each.metadata.name: each for each in queues}
-    children: dict[str, list[str]] = {}
-    for name in sorted(known):
-        parent = known[name].spec.parent
-        children.setdefault(parent if parent in known else "", []).append(name)
-    ordered: list[tuple[Queue, int]] = []
-    seen: set[str] = set()
-
-    def descend(name: str) -> None:
-        heap = [(name, 0)]
-        while heap:
-            current, depth = heap.pop()
-            if current in seen:
-                continue
-            seen.add(current)
-            ordered.append((known[current], depth))
-            heap += [(child, depth + 1) for child in reversed(children.get(current, []))]
-
-    # The second round is for circles, which no root leads to.
-    for name in (*children.get("", []), *sorted(known)):
-        descend(name)
-    return ordered
 
 
 def _view(queue: Queue, depth: int) -> QueueView:
@@ -204,8 +205,10 @@ def _view(queue: Queue, depth: int) -> QueueView:
         share=_share(status.share),
         next=status.next or None,
         waiting=status.waiting,
+        waiting_pods=status.waiting_pods,
         running=status.running,
         total_waiting=status.waiting,
+        total_waiting_pods=status.waiting_pods,
         total_running=status.running,
     )
 
@@ -248,6 +251,10 @@ def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, str]:
 def _amount(resource: str, quantity: Quantity) -> str:
     """In one way of writing, so that columns compare: 4000m is 4."""
     try:
-        return format_amount(resource, parse_milli(quantity) if resource == "cpu" else parse_units(quantity))
+        return format_amount(resource, _exact(resource, quantity))
     except QuantityError:
         return str(quantity)
+
+
+def _exact(resource: str, quantity: Quantity) -> int:
+    return parse_milli(quantity) if resource == "cpu" else parse_units(quantity)

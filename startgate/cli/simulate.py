@@ -14,7 +14,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from startgate.cli import output
+from startgate.cli import output, tree
 from startgate.cli.failure import NOT_FOUND, USAGE, VerbError
 from startgate.engine.observe import COMPLETED
 from startgate.engine.simulate import compare as comparing
@@ -268,9 +268,10 @@ def _wrapped(head: str, text: str, indent: str = "  ") -> list[str]:
 
 
 def _queues(story: Story) -> None:
-    """In the words of `kubectl gang queues`: what is deserved or used."""
+    """In the words of `kubectl gang queues`, each below its parent: what is deserved or used."""
     rows: list[list[str]] = []
-    for name, queue in story.told.final.queues.items():
+    for name, depth in tree.in_order(story.parents):
+        queue = story.told.final.queues[name]
         resources = {*queue.allocated, *queue.deserved} or set(queue.headroom)
         shown = sorted(resources - {PODS}) or sorted(resources)
         share = "∞" if queue.share is None else f"{queue.share:.2f}"
@@ -279,7 +280,7 @@ def _queues(story: Story) -> None:
                 output.short(resource, part.get(resource, "-"))
                 for part in (queue.deserved, queue.allocated, queue.headroom)
             ]
-            rows.append([*((name, share) if number == 0 else ("", "")), resource, *parts])
+            rows.append([*((tree.STEP * depth + name, share) if number == 0 else ("", "")), resource, *parts])
     output.table(["QUEUE", "SHARE", "RESOURCE", "DESERVED", "ALLOCATED", "HEADROOM"], rows)
 
 

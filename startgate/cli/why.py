@@ -14,7 +14,7 @@ from startgate.kube.client import Client
 from startgate.kube.errors import ApiError
 from startgate.kube.kinds import GANGS, JOBS, Kind, T
 from startgate.model import names
-from startgate.model.gang import Phase
+from startgate.model.gang import MOST_TRANSITIONS, Phase
 from startgate.model.objects import Job, condition, timestamp
 from startgate.model.reasons import Code
 
@@ -121,6 +121,7 @@ def show(answer: Answer) -> None:
             ("Pods", _pods(gang)),
             ("Missing", ", ".join(f"{resource} {amount}" for resource, amount in gang.shortage.items())),
             ("Since", _since(gang, now)),
+            *_course(gang, now),
             ("Making room", _making_room(gang, now)),
             ("Admitted", _admitted(gang)),
             ("Gave way", _gave_way(gang, now)),
@@ -182,8 +183,31 @@ def _joining(gang: GangView) -> str:
     return f"{who} to join, and will as far as quota and {nodes} have room"
 
 
+def _course(gang: GangView, now: float) -> list[tuple[str, str]]:
+    """Of a gang that has ended: when, and how long it waited and ran, as far as its history goes back."""
+    if gang.phase != Phase.FINISHED or not gang.transitions:
+        return []
+    ended = ("Ended", _time(gang.transitions[-1].at, now))
+    if len(gang.transitions) >= MOST_TRANSITIONS:  # what was before is forgotten
+        return [ended]
+    spans: dict[str, float] = {}
+    phase, began = str(Phase.WAITING), gang.since or gang.transitions[0].at
+    try:
+        for each in gang.transitions:
+            spans[phase] = spans.get(phase, 0.0) + timestamp(each.at) - timestamp(began)
+            phase, began = each.phase, each.at
+    except ValueError:
+        return [ended]
+    if Phase.RUNNING not in spans:
+        return [ended]
+    waited = sum(seconds for phase, seconds in spans.items() if phase not in (Phase.RUNNING, Phase.FINISHED))
+    return [("Waited", output.age(waited)), ("Ran", output.age(spans[Phase.RUNNING])), ended]
+
+
 def _pods(gang: GangView) -> str:
     counts = gang.counts
+    if gang.phase == Phase.FINISHED and not (counts.bound or counts.terminating):
+        return f"none any more; at least {gang.min_available} had to start together"
     parts = [f"{gang.bound or f'0/{gang.pods}'} bound"]
     parts += [f"{counts.gated} at the gate"] if counts.gated else []
     parts += [f"{counts.pending} past it without a node"] if counts.pending else []

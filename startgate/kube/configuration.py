@@ -103,7 +103,7 @@ async def load(kubeconfig: str | None, context: str | None) -> Target:
     paths = paths or "~/.kube/config"
     where = "of the pod's ServiceAccount" if inside else f"in {paths}"
     if not inside and not _present(paths):
-        raise ConfigurationError(f"There is no kubeconfig at {paths}: name one with KUBECONFIG or --kubeconfig.")
+        raise ConfigurationError(f"There is no kubeconfig at {paths}.")
     renew: Renew | None
     try:
         if inside:

@@ -65,7 +65,7 @@ async def test_list_shows_who_runs_and_who_waits_in_the_order_of_the_queue(field
 
 async def test_list_of_nothing(field: Field) -> None:
     code, out, err = await gang(field.cluster.kubeconfig, "list", "-n", field.namespace)
-    assert (code, out, err) == (0, "", f"No gangs in namespace {field.namespace}.\n")
+    assert (code, out, err) == (0, "", f"No gangs in namespace {field.namespace}; -A shows those of all namespaces.\n")
     assert await as_json(field, "list", "-n", field.namespace) == {"gangs": [], "stale": None}
 
 

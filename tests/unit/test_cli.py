@@ -21,7 +21,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from startgate.cli import failure, leader, list_gangs, output, queues, simulate, why
+from startgate.cli import failure, leader, list_gangs, output, queues, simulate, tree, why
 from startgate.cli.failure import VerbError
 from startgate.cli.main import main
 from startgate.cli.views import GangView, view
@@ -31,7 +31,7 @@ from startgate.kube.election import LeaseSpec
 from startgate.kube.errors import ApiError, ConfigurationError, Unreachable
 from startgate.model.gang import Gang
 from startgate.model.objects import Condition, Job, JobSpec, JobStatus, ObjectMeta, PodTemplateSpec, rfc3339, timestamp
-from startgate.model.queue import Queue, QueueSpec
+from startgate.model.queue import Queue
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "kubectl-gang"
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
@@ -431,29 +431,70 @@ def test_the_doubt_stands_beside_the_answer(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr()
     assert (said.out, said.err) == ("It waits.\n", "Warning: Nobody leads.\n")
     list_gangs.show(list_gangs.Listing(gangs=[], stale=None), "x")
-    assert capsys.readouterr().err == "No gangs in namespace x.\n"
+    assert capsys.readouterr().err == "No gangs in namespace x; -A shows those of all namespaces.\n"
+
+
+def ended(capsys: pytest.CaptureFixture[str], *steps: tuple[str, str], **status: object) -> list[list[str]]:
+    """What `why` says of a gang that has ended and began to wait at noon: its lines, in words."""
+    transitions = [{"phase": phase, "at": f"2026-01-01T{at}Z"} for phase, at in steps]
+    said = {"phase": "Finished", "reason": "Finished", "bound": "4/4", "since": "2026-01-01T12:00:00Z", **status}
+    gang = {
+        "metadata": {"name": "job-a", "namespace": "x"},
+        "spec": {"queue": "q", "minAvailable": 4, "pods": 4},
+        "status": {**said, "transitions": transitions, "message": "the Job has ended: it completed"},
+    }
+    why.show(why.Answer(namespace="x", job="a", gang=view(msgspec.convert(gang, Gang)), message="", stale=None))
+    return [re.split(" {2,}", line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_gang_that_has_ended_says_when_and_how_long_it_waited_and_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ended(
+        capsys,
+        ("Waiting", "12:00:00"),
+        ("Running", "12:01:00"),
+        ("Parked", "12:02:00"),
+        ("Running", "12:03:30"),
+        ("Finished", "12:05:00"),
+    )
+    assert ["Pods", "none any more; at least 4 had to start together"] in lines
+    assert ["Waited", "2m30s"] in lines
+    assert ["Ran", "2m30s"] in lines
+    assert next(line[1] for line in lines if line[0] == "Ended").startswith("2026-01-01T12:05:00Z (")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("Finished", "12:05:00")],
+        [("Waiting", "12:00:00"), ("Finished", "12:05:00")],
+        [("Running", "when"), ("Finished", "12:05:00")],
+        [*(("Running", "12:01:00"), ("Parked", "12:02:00")) * 4, ("Running", "12:04:00"), ("Finished", "12:05:00")],
+    ],
+)
+def test_of_what_is_not_known_nothing_is_said(capsys: pytest.CaptureFixture[str], steps: list[tuple[str, str]]) -> None:
+    """It never ran, or its history doesn't go back to the beginning."""
+    first = [line[0] for line in ended(capsys, *steps)]
+    assert "Ended" in first
+    assert not {"Waited", "Ran"} & set(first)
+
+
+def test_a_gang_that_has_ended_while_pods_are_left(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ended(capsys, ("Finished", "12:05:00"), counts={"terminating": 2})
+    assert ["Pods", "4/4 bound, 2 terminating; at least 4 start together"] in lines
 
 
 # --- the tree of queues ---------------------------------------------------------------------------------------------
 
 
-def queue(name: str, parent: str = "") -> Queue:
-    return Queue(metadata=ObjectMeta(name=name), spec=QueueSpec(parent=parent))
-
-
-def shape(found: list[tuple[Queue, int]]) -> list[tuple[str, int]]:
-    return [(each.metadata.name, depth) for each, depth in found]
-
-
 def test_children_follow_their_parent() -> None:
-    found = queues.in_order([queue("b"), queue("a2", "a"), queue("a"), queue("a1", "a"), queue("a1x", "a1")])
-    assert shape(found) == [("a", 0), ("a1", 1), ("a1x", 2), ("a2", 1), ("b", 0)]
+    found = tree.in_order({"b": "", "a2": "a", "a": "", "a1": "a", "a1x": "a1"})
+    assert found == [("a", 0), ("a1", 1), ("a1x", 2), ("a2", 1), ("b", 0)]
 
 
 def test_missing_parents_and_circles_hide_nothing() -> None:
-    found = queues.in_order([queue("orphan", "gone"), queue("x", "y"), queue("y", "x"), queue("self", "self")])
-    assert sorted(name for name, _ in shape(found)) == ["orphan", "self", "x", "y"]
-    assert ("orphan", 0) in shape(found)
+    found = tree.in_order({"orphan": "gone", "x": "y", "y": "x", "self": "self"})
+    assert sorted(name for name, _ in found) == ["orphan", "self", "x", "y"]
+    assert ("orphan", 0) in found
 
 
 def queue_of(name: str, said: dict[str, object] | None = None, **spec: object) -> Queue:
@@ -587,6 +628,41 @@ tenants: 2 running, 3 waiting, share 1.00
     )
 
 
+@pytest.mark.parametrize(
+    ("allocated", "deserved", "shown"),
+    [
+        ({"cpu": "2", "pods": 20}, {"cpu": "8", "pods": 40}, ["cpu", "pods"]),
+        ({"cpu": "4", "pods": 20}, {"cpu": "8", "pods": 40}, ["cpu"]),
+        ({"cpu": "2", "pods": 20}, {"cpu": "8"}, ["cpu", "pods"]),
+        ({"cpu": "2", "pods": 20}, {}, ["cpu"]),
+        ({"pods": 3}, {"pods": 40}, ["pods"]),
+        ({"cpu": "much", "pods": 3}, {"cpu": "8", "pods": 40}, ["cpu", "pods"]),
+    ],
+)
+def test_pods_have_a_line_where_the_share_follows_from_them(
+    capsys: pytest.CaptureFixture[str], allocated: dict[str, object], deserved: dict[str, object], shown: list[str]
+) -> None:
+    queues.show(seen(queue_of("a", {"allocated": allocated, "deserved": deserved, "share": "0.50"})))
+    said = capsys.readouterr().out
+    assert [resource for resource in ("cpu", "pods") if f" {resource} " in said] == shown
+
+
+def test_how_many_pods_wait(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = seen(
+        queue_of("a", {"waiting": 1, "waitingPods": 1}),
+        queue_of("b", {"waiting": 2, "waitingPods": 64}, parent="a", capability={"cpu": "4"}),
+        queue_of("c", {}),
+    )
+    queues.show(found)
+    rows = [re.split(" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
+    assert [row[:3] for row in rows[1:]] == [["a", "0", "3 (65 pods)"], ["b", "0", "2 (64 pods)"], ["c", "0", "0"]]
+    monkeypatch.setattr(output, "room", lambda: 40)
+    queues.show(found)
+    assert "  b: 0 running, 2 waiting (64 pods), share -" in capsys.readouterr().out.splitlines()
+    first = found.queues[0]
+    assert (first.waiting_pods, first.total_waiting_pods) == (1, 65)
+
+
 def test_columns_in_which_nothing_stands_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     queues.show(seen(queue_of("a"), queue_of("b", None, capability={"cpu": "4"})))
     header, first, second = (line.split() for line in capsys.readouterr().out.splitlines())
@@ -606,8 +682,8 @@ def test_the_document_has_all_of_it() -> None:
 
 def test_a_parent_counts_the_gangs_of_all_below_it() -> None:
     gangs: dict[str, object] = {"running": 1, "waiting": 10}
-    tree = {"a": "", "a1": "a", "a1x": "a1", "a2": "a", "b": "", "b1": "b", "orphan": "gone"}
-    found = {each.name: each for each in seen(*(queue_of(name, gangs, parent=tree[name]) for name in tree)).queues}
+    above = {"a": "", "a1": "a", "a1x": "a1", "a2": "a", "b": "", "b1": "b", "orphan": "gone"}
+    found = {each.name: each for each in seen(*(queue_of(name, gangs, parent=above[name]) for name in above)).queues}
     assert {name: (each.total_running, each.total_waiting) for name, each in found.items()} == {
         "a": (4, 40),
         "a1": (2, 20),
@@ -622,15 +698,15 @@ def test_a_parent_counts_the_gangs_of_all_below_it() -> None:
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh-"), max_size=8))
 def test_every_queue_is_shown_once(parents: dict[str, str]) -> None:
-    found = queues.in_order([queue(name, parent.strip("-")) for name, parent in parents.items()])
-    assert sorted(name for name, _ in shape(found)) == sorted(parents)
+    found = tree.in_order({name: parent.strip("-") for name, parent in parents.items()})
+    assert sorted(name for name, _ in found) == sorted(parents)
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh-"), max_size=8))
 def test_every_gang_counts_once_at_the_top(parents: dict[str, str]) -> None:
     """Whatever goes round in a circle."""
-    tree = [queue_of(name, {"running": 1}, parent=parent.strip("-")) for name, parent in parents.items()]
-    assert sum(each.total_running for each in seen(*tree).queues if each.depth == 0) == len(parents)
+    found = [queue_of(name, {"running": 1}, parent=parent.strip("-")) for name, parent in parents.items()]
+    assert sum(each.total_running for each in seen(*found).queues if each.depth == 0) == len(parents)
 
 
 # --- what if ---------------------------------------------------------------------------------------------------------

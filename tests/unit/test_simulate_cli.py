@@ -173,6 +173,14 @@ def test_the_table_for_people(run: Run, tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 100
 
 
+def test_queues_stand_below_their_parents(run: Run, tmp_path: Path) -> None:
+    tree = [queue("b"), queue("a"), queue("a1", parent="a"), queue("a1x", parent="a1"), queue("lost", parent="gone")]
+    lines = run("-f", write(tmp_path / "f.yaml", node(), *tree, job("j", queue="a1x"))).out.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("QUEUE"))
+    names = [line.partition("   ")[0].rstrip() if not line.startswith(" ") else line[:7].rstrip() for line in lines]
+    assert names[first + 1 :] == ["a", "  a1", "    a1x", "b", "lost"]
+
+
 THEIRS = queue("theirs", deserved={"cpu": "2"})
 
 
@@ -318,6 +326,17 @@ def test_what_if_gangs_that_run_had_to_give_way(run: Run, tmp_path: Path) -> Non
     assert back[0] == "Reclaimed"
     assert back[-1] == "Released"
     assert (found["total"]["sooner"], found["total"]["later"]) == (0, 1)
+
+
+def test_who_had_ended_before_is_not_counted(run: Run, tmp_path: Path) -> None:
+    over = job("over")
+    over["metadata"] |= {"uid": "o", "resourceVersion": "7"}
+    over["status"] = {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
+    base = write(tmp_path / "base.yaml", node(), queue(), over, job("a", runs="1m"))
+    found = run("-f", base, "--what-if", write(tmp_path / "w.yaml", queue(weight=2)), "-o", "json").document
+    assert found["total"]["before"]["gangs"] == found["total"]["after"]["gangs"] == 1
+    assert list(found["gangs"]) == ["default/a"]
+    assert found["after"]["final"]["gangs"]["default/over"]["phase"] == "Finished"
 
 
 def test_no_wait_is_shown_where_none_starts(run: Run, tmp_path: Path) -> None:

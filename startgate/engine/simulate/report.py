@@ -102,6 +102,9 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     ended: Seconds
     """When it was left off."""
     gangs: Mapping[str, Course]
+    """Those that hadn't ended before."""
+    parents: Mapping[str, str]
+    """Of each queue in `told.final` ("" for a child of the root)."""
     taken: Mapping[int, Taken]
     """What stands in the sentences of those who give way, by the event's place in `told.events`."""
 

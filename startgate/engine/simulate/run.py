@@ -123,9 +123,7 @@ class Simulation:
             for uid in dirty:
                 state = self.gangs.refresh(uid)
                 if state is not None:
-                    self._courses.setdefault(
-                        state.name, Course(queue=state.facts.queue, came=seconds(self.timeline.now))
-                    )
+                    self._follow(state)
                     acted |= self._act(state)
             for job in ended:
                 self._tell_end(job)
@@ -133,6 +131,11 @@ class Simulation:
             self._done += len(dirty)
             if not (dirty or bound or ended) or self._too_much():
                 return acted
+
+    def _follow(self, state: State) -> None:
+        """Takes note of a gang that comes, unless it had ended before it came."""
+        if not state.over and state.name not in self._courses:
+            self._courses[state.name] = Course(queue=state.facts.queue, came=seconds(self.timeline.now))
 
     def _act(self, state: State) -> bool:
         """The one thing that the lifecycle asks for; whether there was one."""
@@ -318,6 +321,7 @@ class Simulation:
             notes=tuple(notes),
             ended=seconds(self.timeline.now if until is None or self._cut else until),
             gangs=self._courses,
+            parents={name: queue.parent for name, queue in self.stage.queues.items() if name in self.plan.queues},
             taken=self._taken,
         )
 
