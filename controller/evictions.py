@@ -113,6 +113,7 @@ class Evictions:
                 if claimant is claimants[0]:
                     raise
                 self._under_way.say_refused(claimant, error)
+                self._under_way.rest(claimant)
                 return False
         return True
 

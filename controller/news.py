@@ -17,6 +17,7 @@ import msgspec
 from controller import statuses
 from controller.cache import Cache
 from controller.gangs import Counts, Gangs
+from controller.retries import Retries
 from controller.state import State
 from controller.writes import NotLeadingError, Writes
 from startgate.engine.world import Plan, QueueView
@@ -84,6 +85,8 @@ class News:
         """By owner uid: whose Gang may soon be written."""
         self._order: list[tuple[float, str]] = []
         """A heap of (when, owner uid); what `_due` no longer says is passed over."""
+        self._gangs_rest, self._queues_rest, self._left_rest = (Retries(clock) for _ in range(3))
+        """What was refused: of Gangs by owner uid, of Queues by name, of Gangs without an owner by their own uid."""
         self._numbers = Budget(NUMBERS_PER_SECOND, int(NUMBERS_PER_SECOND))
         self._plan: Plan | None = None
         self._queues_at = 0.0
@@ -135,13 +138,18 @@ class News:
 
     async def _collect(self) -> None:
         """Deletes Gangs that have lost their owner: what they say is of a gang that is no more."""
-        for gang in list(self._cache.ownerless.values()):
+        for uid, gang in list(self._cache.ownerless.items()):
+            if self._left_rest.rests(uid):
+                continue
             try:
                 await self._writes.delete_gang(gang)
             except NotLeadingError:
                 return
             except KubeError as error:
                 log.info("Gang %s/%s wasn't deleted: %s", gang.metadata.namespace, gang.metadata.name, error)
+                self._left_rest.refused(uid)
+            else:
+                self._left_rest.went_well(uid)
 
     def _next(self, now: float) -> State | None:
         """The gang whose news has been due for longest, if any is."""
@@ -154,7 +162,9 @@ class News:
         return None
 
     def _put_off(self, state: State, code: Code | None, seconds: float) -> None:
-        at = self._clock() + seconds
+        if self._gangs.states.get(state.uid) is not state:
+            return  # it has gone while its Gang was being written, and nobody will call it off any more
+        at = max(self._clock() + seconds, self._gangs_rest.until(state.uid))
         self._due[state.uid] = _Due(at, state, code, state.phase)
         heapq.heappush(self._order, (at, state.uid))
 
@@ -175,7 +185,10 @@ class News:
             pass
         except KubeError as error:
             log.info("%s: its Gang wasn't written: %s", state.key, error)
-            self._put_off(state, None, 1.0)
+            self._gangs_rest.refused(state.uid)
+            self._put_off(state, None, 0.0)
+        else:
+            self._gangs_rest.went_well(state.uid)
         finally:
             writers.release()
             self._wake.set()
@@ -210,7 +223,7 @@ class News:
         counts = self._gangs.counts()
         for name, view in plan.queues.items():
             queue = self._cache.queue(name)
-            if queue is None:
+            if queue is None or self._queues_rest.rests(name):
                 continue
             many = counts.get(name, Counts())
             others = self._cache.unlabelled.seen_by(queue, self._cache.namespaces.store)
@@ -226,6 +239,9 @@ class News:
                 return
             except KubeError as error:
                 log.info("Queue %s: its status wasn't written: %s", name, error)
+                self._queues_rest.refused(name)
+            else:
+                self._queues_rest.went_well(name)
 
 
 def _queue_status(view: QueueView, old: list[Condition], now: float) -> dict[str, Any]:

@@ -103,6 +103,8 @@ class State(msgspec.Struct, kw_only=True, gc=True):
     retry_at: float = 0.0
     """Epoch seconds before which no gate is tried again, after a refusal."""
     refused: Reason | None = None
+    refused_since: float = 0.0
+    """Epoch seconds from which on its writes have been refused; 0: the last one wasn't."""
     balks: int = 0
     """How often in a row it was told to give way and something refused that."""
     spared_until: float = 0.0

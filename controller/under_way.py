@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
+from controller import retries
 from controller.cache import Cache
 from controller.state import Flight, State
 from controller.writes import ChangedError, NotLeadingError
@@ -23,8 +24,8 @@ from startgate.model.reasons import Code, Reason, reason
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS: Final = 2.0
-"""After a refused write: until the gang is tried again."""
+RETRY_SECONDS: Final = retries.PAUSES[0]
+"""After a refused write: until the gang is tried again, at least."""
 
 ACTS: Final = {
     Do.PARK: "suspending its Job",
@@ -39,10 +40,19 @@ ACTS: Final = {
 class UnderWay:
     """Starts flights and knows those under way."""
 
-    def __init__(self, cache: Cache, journal: Journal, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        journal: Journal,
+        *,
+        clock: Callable[[], float] = time.time,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock` is what spans are measured with, `wall` what the machine says: the time in the audit log."""
         self._cache = cache
         self._journal = journal
         self.clock = clock
+        self._wall = wall
         self._tasks: set[asyncio.Task[None]] = set()
         self.failed: BaseException | None = None
         """Set where a flight ended by a mistake of ours, or by an audit log that can't be written: the program ends."""
@@ -72,9 +82,10 @@ class UnderWay:
         """Whatever happens, the flight ends and another cycle looks at the gang."""
         try:
             await work
-            state.refused = None
+            state.refused, state.refused_since = None, 0.0
         except KubeError as error:
             self.say_refused(state, error)
+            self.rest(state)
             self._settle_flight(state, outcome_of(error))
         except ChangedError as error:
             self._settle_flight(state, outcome_of(error))
@@ -98,6 +109,12 @@ class UnderWay:
             act = flight.act or ACTS.get(state.standing.do, "recording its admission")
             state.refused = reason(Code.WRITE_REFUSED, act=act, error=str(error))
 
+    def rest(self, state: State) -> None:
+        """What is refused again and again is tried more and more rarely."""
+        now = self.clock()
+        state.refused_since = state.refused_since or now
+        state.retry_at = now + retries.pause(now - state.refused_since)
+
     # --- on record ----------------------------------------------------------------------------------------------
 
     def intent(
@@ -115,7 +132,7 @@ class UnderWay:
 
     def settle(self, intent: Record, outcome: str) -> None:
         """Puts on record what became of it. JournalError."""
-        self._journal.settle(intent, outcome, at=self.clock())
+        self._journal.settle(intent, outcome, at=self._wall())
 
     def _settle_flight(self, state: State, outcome: str) -> None:
         if state.flight is None or state.flight.intent is None:
@@ -135,7 +152,7 @@ class UnderWay:
         facts = state.facts
         return self._journal.write(
             *what,
-            at=self.clock(),
+            at=self._wall(),
             namespace=facts.namespace,
             gang=facts.name,
             job=facts.owner_name if facts.owner_version == "batch/v1" else "",

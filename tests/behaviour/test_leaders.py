@@ -251,7 +251,7 @@ async def test_the_clock_of_a_leader_is_set(stage: Field, through: Gateway, tmp_
         await stage.phase("c", Phase.RUNNING)
         assert len(stage.opened("a")) == 3
         await stage.take_away(policy)
-        await stage.phase("a", Phase.RUNNING, 10.0)
+        await stage.phase("a", Phase.RUNNING, 20.0)
         assert len(stage.opened("a")) == 4, "it was never taken back"
         assert (await lease(stage)).spec.lease_transitions == before.spec.lease_transitions
 
