@@ -23,6 +23,7 @@ from localcluster import build
 from localcluster.cluster import Cluster
 from localcluster.deploy import PROGRAMS, Startgate
 from localcluster.errors import ClusterError
+from localcluster.record import read_record
 from startgate.kube.errors import KubeError
 
 KUBERNETES: Final = os.environ.get("KUBERNETES", build.NEWEST)
@@ -87,10 +88,10 @@ def directory() -> Path:
 
 
 def kept(screen: Screen) -> None:
-    """What to do with a cluster that stays up."""
+    """What to do with a cluster that is up."""
     folder = directory()
     commands = Path(sys.executable).parent
-    screen.say("The cluster stays up, and Startgate with it. To use it:")
+    screen.say("To use it:")
     screen.blank()
     screen.lines([f"  export KUBECONFIG={folder / 'kubeconfig'}", f"  export PATH={commands}:$PATH"])
     screen.say("Four things to try:")
@@ -115,6 +116,11 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the cluster and Startgate up")
     options = parser.parse_args()
     screen, checks = Screen(), Checks()
+    if options.keep and read_record(directory()):
+        screen.say("The cluster of an earlier `make demo KEEP=1` is up still, so there is no new one. Stop it first.")
+        kept(screen)
+        screen.lines(["", checks.closing])
+        return 1
     began = time.monotonic()
     screen.say(
         f"""Startgate's demo. It starts a real Kubernetes {KUBERNETES} control plane on this machine. Only the nodes
@@ -129,6 +135,7 @@ def main() -> int:
     screen.chapter(8, "All claims")
     screen.ending(checks)
     if up:
+        screen.say("The cluster stays up, and Startgate with it.")
         kept(screen)
     elif not checks.good and not options.keep:
         screen.note("To look into it, leave the cluster up: make demo KEEP=1")

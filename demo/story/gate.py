@@ -11,7 +11,9 @@ async def play(stage: Stage) -> None:
     screen = stage.screen
     screen.chapter(5, "No way past the gate")
     screen.say(
-        "The notebook is back on its GPU, so that Eve's next Job waits. She may edit everything in her namespace."
+        f"""The nodes have one GPU each again, {len(work.NODES)} together. The other team's notebook is back on one of
+        them, so three are free, and Eve's next Job, which needs {work.WORKERS}, waits. She may edit everything in her
+        namespace."""
     )
     await stage.apply(work.notebook(), admin=True)
     await stage.until("the notebook to run", lambda: _notebook_runs(stage))
@@ -22,7 +24,7 @@ async def play(stage: Stage) -> None:
     screen.command(f"kubectl auth can-i patch pods -n {work.EVAL}", may, user=work.USER)
     patch = '[{"op": "remove", "path": "/spec/schedulingGates"}]'
     status, said = await stage.kubectl("patch", "pod", pod, "-n", work.EVAL, "--type=json", f"--patch={patch}")
-    screen.command(f"kubectl patch pod {pod} --type=json --patch='{patch}'", said, user=work.USER)
+    screen.command(f"kubectl patch pod {pod} -n {work.EVAL} --type=json --patch='{patch}'", said, user=work.USER)
     pods = await stage.read_pods("impatient")
     stage.claim(
         "an ordinary user who may patch pods can't lift the gate: the API server itself refuses, and says why",
