@@ -589,3 +589,11 @@ def test_the_input_is_left_as_it_was() -> None:
 def test_more_pods_than_can_be_made_are_refused() -> None:
     with pytest.raises(InputError, match="1000000 pods at once are more than simulate makes"):
         story(node(), queue(), job("a", 1_000_000))
+
+
+@pytest.mark.parametrize(("beyond", "said"), [(3, 1), (4, 0), (None, 0)])
+def test_a_queue_so_deep_that_a_cluster_would_park_is_said(beyond: int | None, said: int) -> None:
+    its = queue() if beyond is None else queue(parkBeyond=beyond)
+    found = story(node(cpu="1"), its, job("a", 2), job("b", 2, at="1s"), job("run", 1, runs="1m"))
+    assert len(found.notes) == said
+    assert all("up to 4 pods wait at the gate, beyond its parkBeyond (3)" in note for note in found.notes)

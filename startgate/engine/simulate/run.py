@@ -5,6 +5,7 @@ theirs; then the engine decides, as it does for the controller, and what it deci
 holds: pure and deterministic; nobody decides on half a moment; a simulation ends, and says so where it was cut short.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -54,6 +55,8 @@ class Simulation:
         self._taken: dict[int, Taken] = {}
         self._done = 0
         self._cut = ""
+        self._gated: Counter[str] = Counter()
+        """The most pods that stood at a queue's gate at the end of a moment."""
         script = Script(self.stage)
         for life in lives(manifests):
             script.enter(life)
@@ -297,13 +300,16 @@ class Simulation:
 
     def _tell_waits(self) -> None:
         """Who waits at the end of a moment, the first time and when the reason is another one."""
+        gated: Counter[str] = Counter()
         for state in self.gangs.lively.values():
             if state.standing.phase not in WAITS:
                 continue
+            gated[state.facts.queue] += len(state.facts.gated)
             why = state.reason
             if why is not None and why.code != state.said:
                 state.said = why.code
                 self._tell(state, Happened.WAITING, why)
+        self._gated |= gated
 
     def _story(self, until: int | None) -> Story:
         assert self.plan is not None
@@ -314,6 +320,7 @@ class Simulation:
         notes = list(self.stage.notes)
         for name, queue in sorted(self.plan.queues.items()):
             notes += (f"Queue {name} can't hold as it is written: {problem}." for problem in queue.problems)
+        notes += self._deep()
         if self._cut:
             notes.append(f"Left off at {clock(seconds(self.timeline.now))}: {self._cut}.")
         return Story(
@@ -324,6 +331,16 @@ class Simulation:
             parents={name: queue.parent for name, queue in self.stage.queues.items() if name in self.plan.queues},
             taken=self._taken,
         )
+
+    def _deep(self) -> Iterator[str]:
+        """Queues in which a cluster would have parked Jobs that come."""
+        for name, queue in sorted(self.stage.queues.items()):
+            if self._gated[name] > queue.park_beyond:
+                yield (
+                    f"Queue {name}: up to {self._gated[name]} pods wait at the gate, beyond its parkBeyond "
+                    f"({queue.park_beyond}). In a cluster, Jobs that come then wait suspended, without pods; their turn "
+                    "is the same."
+                )
 
 
 def _each_alone(evicts: Iterable[Evict]) -> Iterator[Evict]:
