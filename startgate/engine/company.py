@@ -315,11 +315,11 @@ class Scratch:
         return np.concatenate((slots, more[:, 0])), np.concatenate((counts, more[:, 1]))
 
     def against(self, shape: Shape) -> dict[str, Where]:
-        """By topology key: where the pods are that want no such pod in their domain of it."""
+        """By topology key, in their order: where the pods are that want no such pod in their domain of it."""
         found: dict[str, list[tuple[int, int]]] = {}
         for key, bearer, crowd in self._keepers(shape):
             found.setdefault(key, []).extend(crowd.held[bearer].items())
-        return {key: _columns(pairs) for key, pairs in found.items()}
+        return {key: _columns(found[key]) for key in sorted(found)}
 
     def keepers(self, shape: Shape) -> dict[str, list[Shape]]:
         """By topology key: which pods want no such pod in their domain of it."""

@@ -23,17 +23,24 @@ from startgate.engine.hurdles import Hurdle
 from startgate.engine.nodes import Bools, Ints
 from startgate.engine.wording import lacks_volumes
 from startgate.model.quantity import LARGEST
+from startgate.model.reasons import shortened
 from startgate.model.resources import FIRST, PODS, show
 from startgate.model.shape import Shape
 
 ASKED: Final = 256
 """So many nodes are asked one by one which of the pod's volumes they can't have; the others have words in common."""
 
-BITS: Final = 10
+BITS: Final = 62
 """So many resources that a node may lack are told apart."""
 
-LENGTH: Final = 230
+FEW: Final = 10
+"""Of so many it is quicker to count all sets than to look for those that occur."""
+
+LENGTH: Final = 260
 """Characters that the groups take in a sentence, at most; those left out are counted."""
+
+LEAST: Final = 80
+"""So many they have, whatever else is in the sentence."""
 
 
 class Sorted(Struct, frozen=True, dict=True):
@@ -52,17 +59,30 @@ class Sorted(Struct, frozen=True, dict=True):
         """How many nodes there are of each kind, the most first; at last those that take pods."""
         return [*self._ordered(self.takes == 0), *self._ordered(self.takes > 0)]
 
-    @cached_property
-    def sentence(self) -> str:
+    def sentence(self, length: int = LENGTH) -> str:
         """As "of 64 nodes: 40 without nvidia.com/gpu, 14 cordoned, 10 with room for 1 each and then short of free cpu".
-        What makes it too long is counted."""
+        What makes it longer than that is counted."""
+        if length not in self._said:
+            self._said[length] = self._sentence(length)
+        return self._said[length]
+
+    @cached_property
+    def _said(self) -> dict[int, str]:
+        """By length: many gangs of one kind ask for the same."""
+        return {}
+
+    def _sentence(self, length: int) -> str:
         closed, taking = self._ordered(self.takes == 0), self._ordered(self.takes > 0)
         nodes = int(np.count_nonzero(self.of >= 0))
         if not nodes:
             return "the cluster has no nodes"
-        parts = _shown(closed, LENGTH - len("".join(text for _, text in taking[:1])), "for other causes")
-        parts += _shown(taking, LENGTH - len(", ".join(parts)), "with room for some")
-        return f"of {nodes} node{'s' if nodes > 1 else ''}: {', '.join(parts)}"
+        start = f"of {nodes} node{'s' if nodes > 1 else ''}: "
+        length = min(LENGTH, max(LEAST, length - len(start)))
+        some = _shown(taking, length // 2, "with room for some")
+        parts = _shown(closed, length - len(", ".join(some)) - 2, "for other causes")
+        if taking:
+            parts += _shown(taking, length - len(", ".join(parts)) - 2, "with room for some")
+        return start + ", ".join(parts)
 
     @property
     def lacks_volumes(self) -> bool:
@@ -90,14 +110,15 @@ class Sorted(Struct, frozen=True, dict=True):
 def _shown(groups: Sequence[tuple[int, str]], length: int, rest: str) -> list[str]:
     """As many of them as there is room for, one at least; the others as a count."""
     shown: list[str] = []
+    left = sum(count for count, _ in groups)
     for count, text in groups:
-        part = f"{count} {text}"
-        if shown and len(part) > length:
-            break
-        shown.append(part)
-        length -= len(part) + 2
-    others = sum(count for count, _ in groups[len(shown) :])
-    return [*shown, f"{others} {rest}"] if others else shown
+        left -= count
+        others = [f"{left} {rest}"] if left else []
+        room = length - len(", ".join(["", *others])) - len(", ".join([*shown, ""]))
+        if shown and len(f"{count} {text}") > room:
+            return [*shown, f"{left + count} {rest}"]
+        shown.append(shortened(f"{count} {text}", room))
+    return shown
 
 
 class _Sorting:
@@ -176,20 +197,20 @@ def _by_amounts(room: Room, shape: Shape, sorting: _Sorting, spent: Ints) -> Non
     of the pods (by slot) have theirs."""
     cluster = room.cluster
     asks = {resource: amount for resource, amount in shape.request if amount > 0}
-    special_first = sorted(asks, key=lambda each: (each in FIRST or each == PODS, each))
-    unknown = [each for each in special_first if each not in cluster.rows]
-    if unknown:
-        sorting.put(f"without {_and(unknown)}", sorting.open)
+    order = sorted(asks, key=lambda each: (each in FIRST or each == PODS, each))  # what is special first
     if not sorting.open.any():
         return
-    order = [each for each in special_first if each in cluster.rows]
     asked = np.array([[min(asks[each], LARGEST)] for each in order], dtype=np.int64).reshape(-1, 1)
     beyond = np.array([[asks[each] > LARGEST] for each in order], dtype=np.bool_).reshape(-1, 1)
-    offers = cluster.offers[[cluster.rows[each] for each in order]]
+    # What no node has ever named is as what one named once and none does now: words tell of no past.
+    named = [each in cluster.rows for each in order]
+    offers = np.zeros((len(order), cluster.offers.shape[1]), dtype=np.int64)
+    offers[named] = cluster.offers[[cluster.rows[each] for each in order if each in cluster.rows]]
     _lacking(sorting, order, offers == 0, lambda which: f"without {_and(which)}")
     _lacking(sorting, order, (offers < asked) | beyond, lambda which: f"with less than {show(_part(asks, which))}")
-    there = [each for each in asks if each in cluster.rows]  # in the order of `left`
-    place = [there.index(each) for each in order]
+    if not sorting.open.any():
+        return
+    place = [list(asks).index(each) for each in order]  # `left` has all of them: some node does
     needed = asked * (spent + 1)
     lacks = room.left(shape)[place] < needed
     really = room.left(shape, nominated=False)[place] < needed
@@ -202,9 +223,10 @@ def _lacking(sorting: _Sorting, order: Sequence[str], lacks: Bools, words: Calla
     slots = np.flatnonzero(lacks.any(axis=0) & sorting.open)
     if not len(slots):
         return
-    bits = 1 << np.minimum(np.arange(len(order)), BITS - 1)
+    bits = 1 << np.minimum(np.arange(len(order)), BITS)
     codes = np.bitwise_or.reduce(np.where(lacks[:, slots], bits[:, None], 0), axis=0)
-    for code in np.flatnonzero(np.bincount(codes)).tolist():
+    kinds = np.flatnonzero(np.bincount(codes)) if len(order) <= FEW else np.unique(codes)
+    for code in kinds.tolist():
         alike = slots[codes == code]
         number = sorting.number(words([order[each] for each in np.flatnonzero(lacks[:, alike[0]]).tolist()]))
         sorting.of[alike] = number
@@ -214,7 +236,7 @@ def _by_volumes(room: Room, shape: Shape, sorting: _Sorting) -> None:
     """Which volumes that are within reach the pod can't have on the node."""
     if not (shape.claims or shape.ephemeral):
         return
-    slots = np.flatnonzero(sorting.open).tolist()
+    slots = _in_order(room, sorting.open)
     for slot in slots[:ASKED]:
         text = room.around.volume_obstacle(shape, slot)
         if text is not None:
@@ -227,9 +249,16 @@ def without_volumes(room: Room, shape: Shape) -> bool:
     """Whether nodes have no volumes for such pods, whatever else may be in the way; of many nodes some are asked."""
     if not (shape.claims or shape.ephemeral):
         return False
-    slots = np.flatnonzero(room.matching(shape))[:ASKED].tolist()
+    slots = _in_order(room, room.matching(shape))[:ASKED]
     found = [room.around.volume_obstacle(shape, slot) for slot in slots]
     return bool(found) and all(text is not None and lacks_volumes(text) for text in found)
+
+
+def _in_order(room: Room, mask: Bools) -> list[int]:
+    """These slots by the names of their nodes, whichever came first."""
+    slots = np.flatnonzero(mask)
+    ordered: list[int] = slots[np.argsort(room.cluster.ranks()[slots])].tolist()
+    return ordered
 
 
 def _part(asks: Mapping[str, int], which: Iterable[str]) -> dict[str, int]:

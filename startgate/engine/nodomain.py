@@ -24,8 +24,8 @@ class Apart(NamedTuple):
     fit: int
     where: str
     """For a sentence that goes on with how many fit there."""
-    nodes: str
-    """What keeps the rest out, as a part of a sentence; "" where that isn't known."""
+    nodes: Sorted | None
+    """What keeps the rest out, where that is known."""
 
 
 def never_in_one(room: Room, batches: Sequence[Batch]) -> Reason | None:
@@ -69,7 +69,7 @@ def too_few_in_one(room: Room, batches: Sequence[Batch]) -> Apart | None:
     found = None
     if len(counts) == 1 and best.value is not None:
         found = sort_out(room, *next(iter(counts.items())), (within.key, best.value))
-    return Apart(best.pods, where, f"; {found.sentence}" if found is not None else "")
+    return Apart(best.pods, where, found)
 
 
 def sort_out(room: Room, shape: Shape, count: int, inside: tuple[str, str] | None) -> Sorted | None:

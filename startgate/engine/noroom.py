@@ -5,7 +5,7 @@ could go once they have (`ever`). Where neither is known, it says that, and what
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from startgate.engine.misfit import Sorted
 from startgate.engine.within import within_of
 from startgate.engine.wording import each_of, pods_of
 from startgate.engine.world import Batch, Placement, Within
-from startgate.model.reasons import Code, Reason, reason
+from startgate.model.reasons import LONGEST, Code, Reason, reason
 from startgate.model.resources import PODS, Amounts, scale, shortage, show
 from startgate.model.shape import Shape, narrowed
 
@@ -27,6 +27,8 @@ Answer: TypeAlias = tuple[Reason, Amounts]
 SOME_DAY: Final = "enough pods end or nodes are added"
 
 MAKE_VOLUMES: Final = "make volumes that they can use, or add nodes where there are some"
+
+NONE_EITHER: Final = "; with every node empty none are found for all of them either"
 
 OUT_OF_TURN: Final = (
     ", but kube-scheduler takes pods one by one, in any order, and could put some where the rest then have no place"
@@ -74,10 +76,10 @@ def _volumes(room: Room, batches: Sequence[Batch]) -> Answer | None:
         found = misfit.sort_out(room, shape, count)
         without = replace(shape, claims=(), ephemeral=())
         if found is not None and found.lacks_volumes and room.fits(without, count, within) >= count:
-            why = (
-                f"{found.fit} would get theirs now; {found.sentence}; it starts when there are volumes for all of them"
+            why = _Nodes(
+                found, f"{found.fit} would get theirs now; ", "; it starts when there are volumes for all of them"
             )
-            return reason(Code.VOLUMES, pods=pods, why=why), {}
+            return _reason(Code.VOLUMES, pods=pods, why=why), {}
     return None
 
 
@@ -96,10 +98,10 @@ def _never_fits(room: Room, batches: Sequence[Batch]) -> Answer | None:
             continue
         if within is not None and best.value is not None:
             found = found.seen_from(within.key, best.value)
-        facts = {"each": each_of(shape), "nodes": found.sentence}
+        facts: dict[str, Fact] = {"each": each_of(shape), "nodes": _Nodes(found)}
         if best.pods == 0:
             remedy = MAKE_VOLUMES if found.lacks_volumes else outlook.remedy(room, shape)
-            return reason(Code.NO_NODE_MATCHES, remedy=remedy, **facts), {}
+            return _reason(Code.NO_NODE_MATCHES, remedy=remedy, **facts), {}
         plain = best.shape.plain is best.shape and best.value is None
         there = room.offered(room.matching(best.shape), shape.amounts)
         missing = shortage(scale(shape.amounts, count), there)
@@ -108,15 +110,38 @@ def _never_fits(room: Room, batches: Sequence[Batch]) -> Answer | None:
         more = outlook.more_nodes(room, shape, count - best.pods) if plain and len(counts) == 1 else ""
         remedy = MAKE_VOLUMES if found.lacks_volumes else f"ask for less, or add {more or 'nodes'}"
         pods = pods_of(count, sum(counts.values()))
-        return reason(Code.NEVER_FITS, fit=best.pods, pods=pods, remedy=remedy, **facts), missing
+        return _reason(Code.NEVER_FITS, fit=best.pods, pods=pods, remedy=remedy, **facts), missing
     return None
+
+
+class _Nodes(NamedTuple):
+    """The nodes by what rules them out, as part of a fact: as much of it as the sentence has room for."""
+
+    found: Sorted
+    before: str = ""
+    after: str = ""
+
+    def within(self, length: int) -> str:
+        inside = self.found.sentence(length - len(self.before) - len(self.after))
+        return f"{self.before}{inside}{self.after}"
+
+
+Fact: TypeAlias = str | int | _Nodes
+
+
+def _reason(code: Code, **facts: Fact) -> Reason:
+    """All facts but for the nodes say themselves how long they are."""
+    known = {name: "" if isinstance(fact, _Nodes) else fact for name, fact in facts.items()}
+    left = LONGEST - len(reason(code, **known).message)
+    said = {name: fact.within(left) if isinstance(fact, _Nodes) else fact for name, fact in facts.items()}
+    return reason(code, **said)
 
 
 class _Lack(Struct, frozen=True, kw_only=True):
     """What a gang lacks that could go once others have ended."""
 
     code: Code
-    facts: dict[str, str | int]
+    facts: dict[str, Fact]
     """Of the code's sentence, but for when it starts."""
     until: str
     """When it does, where all of it could go with every node empty."""
@@ -131,17 +156,19 @@ def _waiting(room: Room, batches: Sequence[Batch], lack: _Lack, until: Callable[
     if some_day or could_go(room, batches):
         if not some_day and any(beside_others(room, shape) for shape in counts):
             some_day = "there is room beside the pods that its affinity asks for"
-        return reason(lack.code, until=some_day or lack.until, **lack.facts), lack.missing
+        return _reason(lack.code, until=some_day or lack.until, **lack.facts), lack.missing
     if within is not None and within.value is not None and lack.code is Code.NO_DOMAIN:
         some_day = f"nodes with {within.key}={within.value} are added"
-        return reason(lack.code, until=some_day, **lack.facts), lack.missing
-    why = lack.facts.get("why") or f"; {str(lack.facts['nodes']).removeprefix('; ')}"
+        return _reason(lack.code, until=some_day, **lack.facts), lack.missing
+    nodes = lack.facts.get("why") or lack.facts["nodes"]
+    if isinstance(nodes, _Nodes):
+        nodes = nodes._replace(before="; " + nodes.before.removeprefix("; "), after=NONE_EITHER)
     facts = {each: lack.facts[each] for each in ("fit", "pods", "each")} | {
         "where": f"{lack.facts['where']} " if lack.code is Code.NO_DOMAIN else "",
-        "why": f"{why}; with every node empty none are found for all of them either",
+        "why": nodes if isinstance(nodes, _Nodes) else f"{nodes}{NONE_EITHER}",
         "until": f"nodes are added, or {_less(counts)}",
     }
-    return reason(Code.NOT_SURE, **facts), lack.missing
+    return _reason(Code.NOT_SURE, **facts), lack.missing
 
 
 def _less(counts: Iterable[Shape]) -> str:
@@ -166,7 +193,7 @@ def _apart(room: Room, batches: Sequence[Batch]) -> _Lack | None:
             "fit": found.fit,
             "pods": pods_of(whole, 0),
             "each": _each(counts),
-            "nodes": found.nodes,
+            "nodes": _Nodes(found.nodes, "; ") if found.nodes is not None else "",
         },
         until="enough pods end in one place or nodes are added to it",
         missing=scale(next(iter(counts)).amounts, whole - found.fit) if len(counts) == 1 else {},
@@ -183,11 +210,11 @@ def _too_few(room: Room, batch: Batch, whole: int, found: Sorted, inside: tuple[
     free: Amounts = room.memo[known]
     asks = scale(shape.amounts, want)
     lacks = shortage(asks, free)
-    facts: dict[str, str | int] = {
+    facts: dict[str, Fact] = {
         "fit": found.fit,
         "pods": pods_of(want, whole),
         "each": each_of(shape),
-        "nodes": found.sentence,
+        "nodes": _Nodes(found),
     }
     if not lacks and room.fits(there.plain, want) < want:
         facts |= {"free": _free(free, shape, want)}
@@ -215,9 +242,9 @@ def _not_together(room: Room, batches: Sequence[Batch]) -> _Lack:
         placed.append(some)
     fit, whole = sum(_count(each) for each in placed), sum(counts.values())
     room.free_up(placed)
-    facts: dict[str, str | int] = {"fit": fit, "pods": pods_of(whole, 0), "each": _each(counts)}
+    facts: dict[str, Fact] = {"fit": fit, "pods": pods_of(whole, 0), "each": _each(counts)}
     if left is not None:
-        facts |= {"nodes": f"with the others placed, {left.sentence}"}
+        facts |= {"nodes": _Nodes(left, "with the others placed, ")}
         return _Lack(code=Code.NO_ROOM, facts=facts, until=SOME_DAY)
     facts |= {"where": "", "why": OUT_OF_TURN if fit == whole else NOT_TOLD}
     return _Lack(code=Code.NOT_SURE, facts=facts, until=SOME_DAY)

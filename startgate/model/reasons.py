@@ -3,6 +3,8 @@
 The same code and sentence stand in the Gang, the Event, the metric, the audit log and the command line, so that
 nobody has to put an answer together from several places (promise 5). A sentence has the numbers and the next thing to
 do. Whoever finds a new cause adds a code here, and nowhere else.
+
+What always holds: a sentence has LONGEST characters at most, whatever names people have given to their things.
 """
 
 from collections.abc import Mapping
@@ -142,6 +144,13 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
 )
 
 
+LONGEST: Final = 400
+"""Characters of a sentence, at most."""
+
+LEAST: Final = 16
+"""So many of each fact stay, however long the others are."""
+
+
 class Reason(msgspec.Struct, frozen=True):
     """A code with the facts of its sentence; equal facts, equal reasons."""
 
@@ -155,7 +164,19 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 def reason(code: Code, **facts: str | int) -> Reason:
-    """Makes a Reason; a fact that the code's sentence does not name, or one that it lacks, is a KeyError at once."""
+    """Makes a Reason; a fact that the code's sentence does not name, or one that it lacks, is a KeyError at once.
+
+    The longest facts are cut where the sentence would be too long.
+    """
     made = Reason(code, tuple(sorted(facts.items())))
-    made.message  # noqa: B018  (a wrong fact should fail here, not where somebody reads it)
+    longest = LONGEST
+    while len(made.message) > LONGEST and longest > LEAST:
+        longest -= LEAST
+        cut = {name: shortened(fact, longest) if isinstance(fact, str) else fact for name, fact in facts.items()}
+        made = Reason(code, tuple(sorted(cut.items())))
     return made
+
+
+def shortened(text: str, length: int) -> str:
+    """So much of it as has room, with a mark where some is missing."""
+    return text if len(text) <= length else f"{text[: max(0, length - 1)]}…"

@@ -184,5 +184,5 @@ def test_what_a_large_cluster_lacks_is_said_in_short() -> None:
     scene = Scene(nodes, [], Shape(request=(("cpu", 99_000), ("pods", 1)), ports=(HostPort(1),)), 3)
     _, found = misfits(scene)
     assert found is not None
-    assert found.sentence == "of 40 nodes: 40 with less than 99 cpu"
+    assert found.sentence() == "of 40 nodes: 40 with less than 99 cpu"
     assert not np.any(found.takes)
