@@ -338,8 +338,8 @@ class Simulation:
             if self._gated[name] > queue.park_beyond:
                 yield (
                     f"Queue {name}: up to {self._gated[name]} pods wait at the gate, beyond its parkBeyond "
-                    f"({queue.park_beyond}). In a cluster, Jobs that come then wait suspended, without pods; their turn "
-                    "is the same."
+                    f"({queue.park_beyond}). In a cluster, Jobs that come then wait suspended, without pods; their "
+                    "turn is the same."
                 )
 
 
