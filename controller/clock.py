@@ -2,8 +2,8 @@
 
 Times stand in Gangs and are read by people and by the next leader, so they are epoch seconds; but spans are measured
 with them too: a start timeout, a back-off, the pause after a refusal. What always holds: between two readings about as
-much passes as has really passed, a quarter more or half of it less; and a clock that was set is followed, a little at a time.
-Back faster than forward: that a gang has more time for its start harms nobody, that it has less may.
+much passes as has really passed, a quarter more or half of it less; and a clock that was set is followed, a little at a
+time. Back faster than forward: that a gang has more time for its start harms nobody, that it has less may.
 """
 
 import time

@@ -111,11 +111,12 @@ class Loop:
         plan = decide(world, now)
         self._start(plan, changed)
         for state in changed.values():
-            if state.standing.phase is Phase.FINISHED:
+            finished = state.standing.phase is Phase.FINISHED
+            if finished:
                 self._flights.note_end(state)
-            elif state.standing.do not in (Do.NOTHING, Do.DECIDE):
+            if state.standing.do not in (Do.NOTHING, Do.DECIDE):
                 self._flights.act(state)
-            elif state.admission is None:
+            elif state.admission is None and not finished:
                 self._flights.drop_reservations(state)
             self._news.note(state)
         self._news.note_queues(plan)

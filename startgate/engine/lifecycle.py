@@ -101,7 +101,8 @@ def standing(
     hopeless: whether the engine has said of its pods, as they were made, that they can never go.
     """
     if facts.outcome:
-        return _at(Phase.FINISHED, reason(Code.FINISHED, outcome=facts.outcome))
+        do = Do.RESUME if facts.kept_from_ending else Do.NOTHING
+        return _at(Phase.FINISHED, reason(Code.FINISHED, outcome=facts.outcome), do)
     if facts.suspended_by and not facts.ready_template:
         return _at(_suspended_phase(facts), _suspended_reason(facts), Do.PREPARE)
     if grant is not None and _outlived(facts, grant):

@@ -21,6 +21,10 @@ from startgate.model.shape import Shape, shape_of
 COMPLETED: Final = "it completed"
 """The outcome of a Job that reached its end."""
 
+ENDS: Final = ("Complete", "Failed")
+SETTLED: Final = ("SuccessCriteriaMet", "FailureTarget")
+"""Conditions that a Job ends with; and those that come before them."""
+
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """One gang as it is now."""
@@ -59,6 +63,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the owner's pods are born with our label and so with our gate."""
     outcome: str = ""
     """How the owner ended; empty while it lives."""
+    kept_from_ending: bool = False
+    """Whether what a Job comes to is settled and it can't end for being suspended by us: Kubernetes wants a startTime
+    of one that has ended, and takes it off one that is suspended."""
     hold: bool = False
     preempts: bool = True
     """False with preemptionPolicy Never."""
@@ -163,6 +170,7 @@ def observe_job(job: Job, pods: Iterable[Pod], template: Shape, *, preempts: boo
         made_by=manager,
         ready_template=names.QUEUE in job.spec.template.metadata.labels,
         outcome=_outcome(job),
+        kept_from_ending=suspended and bool(parked_as) and _settled(job),
         hold=meta.annotations.get(names.HOLD) == "true",
         preempts=members.alive[0].preempts if members.alive else preempts,
         sheds=_sheds(job, members),
@@ -327,6 +335,14 @@ def _outcome(job: Job) -> str:
         if found and found.status == "True":
             return words.format(reason=found.reason, message=found.message)
     return "it was deleted" if job.metadata.deletion_timestamp else ""
+
+
+def _settled(job: Job) -> bool:
+    """Whether only the last word of the Job controller is missing."""
+    said = {
+        kind for kind in ENDS + SETTLED if (found := condition(job.status.conditions, kind)) and found.status == "True"
+    }
+    return not said.isdisjoint(SETTLED) and said.isdisjoint(ENDS)
 
 
 def _start_timeout(meta: ObjectMeta) -> float:

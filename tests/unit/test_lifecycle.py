@@ -115,6 +115,11 @@ GATHER = Grant(slots=4, at=NOW - 10, gathering=True)
         (facts(gated=4, parked_as="DeadlineParked"), None, (Phase.WAITING, Do.UNMARK, Code.PODS_MISSING)),
         # The end.
         (facts(outcome="it completed", bound=1), GRANT, (Phase.FINISHED, Do.NOTHING, Code.FINISHED)),
+        (
+            facts(outcome="it completed", suspended_by="us", parked_as="Preempted", kept_from_ending=True),
+            None,
+            (Phase.FINISHED, Do.RESUME, Code.FINISHED),
+        ),
     ],
 )
 def test_where_a_gang_stands(seen: Facts, grant: Grant | None, expected: tuple[Phase, Do, Code | None]) -> None:

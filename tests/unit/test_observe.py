@@ -224,6 +224,26 @@ def test_outcome(condition: Condition, words: str) -> None:
     assert bool(outcome) is bool(words)
 
 
+@pytest.mark.parametrize(
+    ("said", "by", "kept"),
+    [
+        (("SuccessCriteriaMet",), "us", True),
+        (("FailureTarget",), "us", True),
+        (("SuccessCriteriaMet", "Complete"), "us", False),
+        (("FailureTarget", "Failed"), "us", False),
+        (("SuccessCriteriaMet",), "user", False),
+        (("SuccessCriteriaMet",), "", False),
+        ((), "us", False),
+    ],
+)
+def test_a_job_that_is_parked_as_it_ends(said: tuple[str, ...], by: str, kept: bool) -> None:
+    conditions = tuple(Condition(type=kind, status="True") for kind in said)
+    made = job(status=JobStatus(conditions=conditions), suspend=bool(by))
+    if by == "us":
+        made.metadata.annotations[names.PARKED] = "Preempted"
+    assert facts(made).kept_from_ending is kept
+
+
 def test_start_timeout_is_the_default_where_the_annotation_is_no_duration() -> None:
     assert facts(job(annotations={names.START_TIMEOUT: "90s"})).start_timeout == 90
     assert facts(job(annotations={names.START_TIMEOUT: "soon"})).start_timeout == names.DEFAULT_START_TIMEOUT
