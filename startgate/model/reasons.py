@@ -87,9 +87,9 @@ SENTENCES: Final[Mapping[Code, str]] = MappingProxyType(
         "it starts when enough of the queue's gangs end, or its capability is raised",
         Code.PARENT_CAPABILITY: "needs {asks}; parent queue {parent} has {left} left for queue {queue}{kept}; "
         "it starts when enough of the gangs below {parent} end, or its capability is raised",
-        Code.GUARANTEE_KEPT: "needs {asks}; of {total} in the cluster {used} is in use and {kept} is kept for the "
+        Code.GUARANTEE_KEPT: "needs {asks}; of {total} in the cluster {used} are in use and {kept} are kept for the "
         "guarantee of {queues}; it starts when {until}",
-        Code.CLUSTER_IN_USE: "needs {asks}; {used} of {total} in the cluster is in use by gangs; "
+        Code.CLUSTER_IN_USE: "needs {asks}; {used} of {total} in the cluster are in use by gangs; "
         "it starts when {until}",
         Code.NEVER_WITHIN_QUOTA: "asks {asks}, and queue {queue} may never have more than {ceiling}; "
         "ask for less, or have the capability raised",

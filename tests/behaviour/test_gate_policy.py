@@ -199,7 +199,7 @@ async def test_pods_whose_job_is_deleted_without_them_are_charged_until_they_go(
     await field.until(lambda: len(field.pods()) == 2 and not field.pods("a"), "its pods are nobody's")
     await field.submit("after", pods=3, queue=queue)
     message = (await field.waits("after", Code.CLUSTER_IN_USE)).status.message  # a decision after the change
-    assert message.startswith("needs 3 cpu; 2 of 4 in the cluster is in use by gangs"), message
+    assert message.startswith("needs 3 cpu; 2 of 4 in the cluster are in use by gangs"), message
     await eventually(charged, lambda it: it.status.allocated == two, "they are charged as before")
     for pod in field.pods():
         if pod.bound:

@@ -77,7 +77,7 @@ def test_case_7_guarantees_are_kept_from_a_queue_that_has_none() -> None:
     assert went(plan) == ["a", "b", "c"]
     plan = decide(world(nodes, queues, [gang("d", "d", (1, shape(gpu=1)))], used={"a": {GPU: 8}}), 0)
     assert message(plan, "d") == (
-        f"needs 1 {GPU}; of 24 in the cluster 8 is in use and 16 is kept for the guarantee of b, c; "
+        f"needs 1 {GPU}; of 24 in the cluster 8 are in use and 16 are kept for the guarantee of b, c; "
         "it starts when nodes are added or a guarantee is lowered"
     )
     assert all(view.problems == () for view in plan.queues.values())
@@ -136,7 +136,7 @@ def test_claims_take_their_quota_and_their_room_first() -> None:
         ("ns/follow", ClaimKind.FOLLOW),
         ("ns/gather", ClaimKind.GATHER),
     ]
-    assert message(plan, "w").startswith("needs 2 cpu; 5 of 6 in the cluster is in use by gangs")
+    assert message(plan, "w").startswith("needs 2 cpu; 5 of 6 in the cluster are in use by gangs")
     view = plan.queues["q"]
     assert (view.allocated, view.reserved) == ({"cpu": 4000, "pods": 4}, {"cpu": 1000, "pods": 1})
     assert view.headroom["cpu"] == 0
@@ -366,7 +366,7 @@ def test_the_whole_cluster_in_use() -> None:
     nodes = cluster(node("n", cpu="8"))
     plan = decide(world(nodes, ANY, [gang("g", "q", (4, ONE))], used={"q": {"cpu": 6000}}), 0)
     assert message(plan, "g") == (
-        "needs 4 cpu; 6 of 8 in the cluster is in use by gangs; it starts when enough of them end or nodes are added"
+        "needs 4 cpu; 6 of 8 in the cluster are in use by gangs; it starts when enough of them end or nodes are added"
     )
     assert stay_of(plan, "g").shortage == {"cpu": 2000}
 
@@ -473,7 +473,7 @@ def test_reasons_tell_what_holds_after_the_plan() -> None:
     waiting = in_order(gang("big", "q", (4, ONE)), gang("small", "q", (2, ONE)))
     plan = decide(world(nodes, ANY, waiting), 0)
     assert went(plan) == ["small"]
-    assert message(plan, "big").startswith("needs 4 cpu; 2 of 4 in the cluster is in use by gangs;")
+    assert message(plan, "big").startswith("needs 4 cpu; 2 of 4 in the cluster are in use by gangs;")
 
 
 def test_places_for_pods_are_named_only_where_they_are_scarce() -> None:

@@ -85,7 +85,7 @@ def test_what_is_kept_for_others_is_told_anew() -> None:
     nodes, a = cluster(node("n0", cpu="8")), _queue("a", 0, 0)
     for kept in (5, 6):
         told = _message(nodes, {"a": a, "b": _queue("b", 0, kept)}, 2, shape(cpu=2))
-        assert f"{kept} is kept for the guarantee of b" in told
+        assert f"{kept} are kept for the guarantee of b" in told
 
 
 def test_nodes_that_change_their_labels_are_looked_at_anew() -> None:
@@ -93,7 +93,7 @@ def test_nodes_that_change_their_labels_are_looked_at_anew() -> None:
     asks = shape(cpu=2, node_selector=(("rack", "b"),))
     assert "1 without label rack=b" in _message(nodes, queues, 8, asks)
     nodes.set_node(node("n0", cpu="8", labels={"rack": "b"}))
-    assert "8 of 8 in the cluster is in use" in _message(nodes, queues, 8, asks)
+    assert "8 of 8 in the cluster are in use" in _message(nodes, queues, 8, asks)
 
 
 def test_another_state_knows_nothing() -> None:
