@@ -7,7 +7,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import shutil
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -107,7 +106,7 @@ def kept(screen: Screen) -> None:
     screen.say(PROGRAMS.format(logs=folder / "logs"))
     screen.say("To stop it:")
     screen.blank()
-    screen.lines([f"  {shutil.which('python') or sys.executable} -m localcluster down --dir {folder}"])
+    screen.lines([f"  {sys.executable} -m localcluster down --dir {folder}"])
 
 
 def main() -> int:
