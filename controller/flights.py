@@ -24,7 +24,7 @@ from startgate.engine.lifecycle import GAVE_WAY, Do, back_off, backing_off, take
 from startgate.engine.world import ClaimKind, Go
 from startgate.kube.errors import KubeError
 from startgate.model import names
-from startgate.model.gang import Admission, Phase, Yielded
+from startgate.model.gang import Admission, GangStatus, Phase, Yielded
 from startgate.model.objects import rfc3339
 from startgate.model.pods import Pod
 from startgate.model.reasons import Code, reason
@@ -269,7 +269,8 @@ class Flights:
 
         def compose() -> statuses.Said:
             now = self._clock()
-            times = (state.record.status.taken_back if state.record else 0) + 1
+            old = state.record.status if state.record else GangStatus()
+            times = statuses.take_backs(old, state.phase, now) + 1
             until = now + back_off(facts, times)
             if taken_back and state.flight:
                 state.flight.reason = backing_off(facts, times, until)  # no Gang without a reason, not for a moment

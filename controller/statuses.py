@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from controller.state import State
+from controller.state import State, moment
 from controller.writes import Writes
-from startgate.engine.lifecycle import GAVE_WAY, Do, steps
+from startgate.engine.lifecycle import GAVE_WAY, RAN_WELL, Do, steps
 from startgate.engine.observe import COMPLETED
 from startgate.model import names
 from startgate.model.gang import (
@@ -66,12 +66,19 @@ def compose(state: State, now: float) -> Said:
         admission=admission if admission and phase is not Phase.FINISHED else msgspec.UNSET,
         claim=_claim(state, admission),
         yielded=_yielded(state, old) if phase is not Phase.FINISHED else msgspec.UNSET,
-        taken_back=old.taken_back,
+        taken_back=take_backs(old, phase, now),
         not_before=old.not_before,
         conditions=_conditions(old, state, phase, code, now),
         transitions=transitions,
     )
     return spec, status
+
+
+def take_backs(old: GangStatus, phase: Phase, now: float) -> int:
+    """How often in a row it was taken back, now that it is in this phase: what it ran well after doesn't count."""
+    last = old.transitions[-1] if old.transitions else None
+    ran = last is not None and last.phase is Phase.RUNNING and phase is not Phase.RUNNING
+    return 0 if last and ran and now - moment(last.at) >= RAN_WELL else old.taken_back
 
 
 async def write(writes: Writes, state: State, compose_now: Callable[[], Said]) -> GangStatus | None:

@@ -37,6 +37,8 @@ much comes on top, by the gang, so that those that were taken back together don'
 SEVERAL: Final = 3
 """Take-backs after which its reason says where to look: it isn't chance any more."""
 
+RAN_WELL: Final = 600
+"""Seconds at a stretch that a gang has to run for its take-backs to be over: those after it are counted from one again."""
 
 GAVE_WAY: Final = frozenset({Code.RECLAIMED, Code.PREEMPTED})
 """Why a gang is parked whose place another one has: no back-off, nothing was wrong with it."""

@@ -103,7 +103,7 @@ class GangStatus(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
     admission: Admission | UnsetType = UNSET
     claim: Pledge | UnsetType = UNSET
     yielded: Yielded | UnsetType = UNSET
-    taken_back: Annotated[int, Meta(ge=0, description="How often it was taken back.")] = 0
+    taken_back: Annotated[int, Meta(ge=0, description="How often in a row it was taken back; 0 again after it ran for ten minutes.")] = 0
     not_before: Annotated[str, Meta(description="Taken back: not tried again before this time.")] = ""
     conditions: list[Condition] = []
     transitions: Annotated[

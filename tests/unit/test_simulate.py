@@ -190,6 +190,18 @@ def test_a_gang_that_loses_a_node_for_good_is_taken_back_whole_and_tried_again()
     assert starts(found)[-1] == (1200, "a")
 
 
+@pytest.mark.parametrize(("ran", "first"), [(9, 20), (11, 10)])
+def test_a_gang_that_ran_well_is_taken_back_for_the_first_time_again(ran: int, first: int) -> None:
+    """The back-off tells: it is taken back at six minutes, runs from the tenth for so many, and loses a node again."""
+    lossy = job("a", 2, spec={"podFailurePolicy": ignoring_disruptions()})
+    nodes = [node("n1", "1", gone="1m"), node("n2", "1"), node("n3", "1", at="10m", gone=f"{10 + ran}m")]
+    found = story(*nodes, queue(), lossy, node("n4", "1", at=f"{15 + ran}m1s"))
+    assert starts(found)[:2] == [(0, "a"), (600, "a")]
+    back = (15 + ran) * 60
+    assert [at for at, _, what in told(found) if what == "TakenBack"] == [360, back]
+    assert back + first <= starts(found)[2][0] <= back + first * 3 / 2
+
+
 def ignoring_disruptions() -> dict[str, object]:
     return {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
 

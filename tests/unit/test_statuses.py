@@ -10,7 +10,7 @@ from controller.state import Flight, State
 from startgate.engine.lifecycle import Grant, standing
 from startgate.engine.observe import COMPLETED, Facts
 from startgate.engine.world import Stay
-from startgate.model.gang import Admission, Gang, GangSpec, GangStatus, Phase, Pledge, Yielded
+from startgate.model.gang import Admission, Gang, GangSpec, GangStatus, Phase, Pledge, Transition, Yielded
 from startgate.model.objects import ObjectMeta, rfc3339
 from startgate.model.pods import Pod
 from startgate.model.reasons import Code, reason
@@ -187,3 +187,43 @@ def test_a_shortage_stands_only_while_it_is_the_reason() -> None:
     held = state(gated=2, hold=True)
     held.verdict = made.verdict
     assert statuses.compose(held, NOW)[1].shortage == {}
+
+
+def history(*steps: tuple[Phase, float], taken_back: int = 3) -> GangStatus:
+    """A Gang whose last changes of phase are these, so many seconds ago."""
+    passed = [Transition(at=rfc3339(NOW - ago), phase=phase, reason="") for phase, ago in steps]
+    return GangStatus(phase=steps[-1][0] if steps else Phase.WAITING, taken_back=taken_back, transitions=passed)
+
+
+@pytest.mark.parametrize(
+    ("steps", "phase", "count"),
+    [
+        # It left Running after ten minutes, however it did: what comes now is the first time again.
+        (((Phase.RUNNING, 600),), Phase.RELEASING, 0),
+        (((Phase.RELEASING, 900), (Phase.RUNNING, 601)), Phase.PARKED, 0),
+        (((Phase.RUNNING, 3600),), Phase.FINISHED, 0),
+        # It hasn't run for so long.
+        (((Phase.RUNNING, 599),), Phase.RELEASING, 3),
+        (((Phase.RELEASING, 3600),), Phase.PARKED, 3),
+        ((), Phase.WAITING, 3),
+        # As long as it runs, it says what it came through.
+        (((Phase.RUNNING, 3600),), Phase.RUNNING, 3),
+        # Two short runs aren't a long one.
+        (((Phase.RUNNING, 900), (Phase.RELEASING, 500), (Phase.RUNNING, 400)), Phase.PARKED, 3),
+    ],
+)
+def test_take_backs_of_a_gang_that_ran_well_are_over(
+    steps: tuple[tuple[Phase, float], ...], phase: Phase, count: int
+) -> None:
+    assert statuses.take_backs(history(*steps), phase, NOW) == count
+
+
+def test_a_gang_that_stops_running_says_so_and_how_often_it_was_taken_back() -> None:
+    made = recorded(state(bound=2, admission=ADMISSION))
+    assert made.record is not None
+    made.record.status.taken_back = 3
+    lost = state(bound=1, admission=ADMISSION)
+    lost.record, lost.unrecorded = made.record, None
+    for seconds, count in ((599, 3), (600, 0)):
+        _, status = statuses.compose(lost, NOW + seconds)
+        assert (status.phase, status.taken_back) == (Phase.RELEASING, count)

@@ -11,7 +11,7 @@ import msgspec
 
 from startgate.engine import roster
 from startgate.engine.explain import HOPELESS
-from startgate.engine.lifecycle import Do, Grant, Standing, back_off, backing_off, standing, told
+from startgate.engine.lifecycle import RAN_WELL, Do, Grant, Standing, back_off, backing_off, standing, told
 from startgate.engine.observe import (
     COMPLETED,
     Facts,
@@ -50,6 +50,8 @@ class State(msgspec.Struct, kw_only=True):
     grant: Grant | None = None
     taken_back: int = 0
     not_before: float = 0.0
+    runs_since: float | None = None
+    """None while it doesn't."""
     whole: bool = False
     lost_at: float | None = None
     verdict: Stay | None = None
@@ -233,6 +235,8 @@ class Gangs:
             state.victims = tuple(status.claim.victims)
         state.whole = status.phase is Phase.RUNNING
         steps = status.transitions[-2:]
+        if steps and steps[-1].phase is Phase.RUNNING:
+            state.runs_since = _moment(steps[-1].at) or None
         if len(steps) == 2 and (steps[0].phase, steps[1].phase) == (Phase.RUNNING, Phase.RELEASING):
             state.lost_at = _moment(steps[1].at) or None
 
@@ -261,9 +265,18 @@ class Gangs:
             state.grant = Grant(slots=max(facts.minimum, facts.past), at=now, node_selector=found)
             state.standing = standing(facts, state.grant, lost_at=state.lost_at, back_off=None, now=now)
         self._mark_loss(state, now)
+        self._mark_run(state, now)
         for moment in (state.standing.deadline, state.not_before):
             if moment > now:
                 self._stage.timeline.look(moment, state.uid)
+
+    def _mark_run(self, state: State, now: float) -> None:
+        if state.standing.phase is Phase.RUNNING:
+            state.runs_since = now if state.runs_since is None else state.runs_since
+        elif state.runs_since is not None:
+            if now - state.runs_since >= RAN_WELL:
+                state.taken_back = 0
+            state.runs_since = None
 
     def _mark_loss(self, state: State, now: float) -> None:
         if state.standing.phase not in (Phase.RUNNING, Phase.RELEASING):
