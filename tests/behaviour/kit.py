@@ -63,19 +63,24 @@ ASIDE: Final = Node(
 """A node for a gang that shows that decisions go on, while nothing must happen to another."""
 
 PLURALS: Final[Mapping[str, str]] = {
+    "CSIStorageCapacity": "csistoragecapacities",
     "CronJob": "cronjobs",
     "Deployment": "deployments",
     "LimitRange": "limitranges",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "RoleBinding": "rolebindings",
 }
 """For `Field.put`: kinds in a namespace, as the API's paths call them."""
 
 CLUSTER_WIDE: Final[Mapping[str, str]] = {
+    "CSIDriver": "csidrivers",
     "ClusterRoleBinding": "clusterrolebindings",
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+    "PersistentVolume": "persistentvolumes",
     "PriorityClass": "priorityclasses",
+    "StorageClass": "storageclasses",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }

@@ -180,14 +180,18 @@ class Play:
         """The manifest with the names that it has on this field."""
         mine = copy.deepcopy(manifest)
         meta, spec = mine["metadata"], mine.setdefault("spec", {})
+        meta.pop("namespace", None)
         labels = meta.setdefault("labels", {})
         if names.QUEUE in labels:
             labels[names.QUEUE] = self._real(labels[names.QUEUE])
         if mine["kind"] == "Queue" and spec.get("parent"):
             spec["parent"] = self._real(spec["parent"])
-        if mine["kind"] == "PriorityClass":
+        if mine["kind"] in ("PersistentVolume", "PriorityClass", "StorageClass"):
             meta["name"] = self._real(meta["name"])
+        if mine["kind"] in ("PriorityClass", "StorageClass"):
             del mine["spec"]
+        if "storageClassName" in spec:
+            spec["storageClassName"] = self._real(spec["storageClassName"])
         if mine["kind"] == "Job":
             pod = spec["template"]
             if "priorityClassName" in pod["spec"]:

@@ -242,7 +242,7 @@ def test_pods_that_could_be_placed_but_not_told_where() -> None:
     """Two on one node, and one on the other: kube-scheduler could put the second one elsewhere."""
     nodes = cluster(*(node(name, cpu=cpu, labels={ZONE: zone, HOST: name}) for name, cpu, zone in _uneven()))
     nodes.add_pod("p", "a2", shape(cpu=1))
-    spreads = (Spread(ZONE, 2, selecting(app="web")), Spread(ZONE, 1, selecting(app="web"), min_domains=2))
+    spreads = (Spread(HOST, 2, selecting(app="web")), Spread(ZONE, 1, selecting(app="web"), min_domains=2))
     assert why(nodes, (3, social("web", spread=spreads))).message == (
         "has quota and waits until it is sure that all of its pods get a node: places are found for 2 of 3 pods "
         "(1 cpu each); more fit where each takes the right one of several nodes, and kube-scheduler, which takes pods "
@@ -259,7 +259,7 @@ def _uneven() -> list[tuple[str, str, str]]:
 def test_whose_end_would_do_is_asked_of_who_decides() -> None:
     """That all fit isn't enough: the end of the gang on the third node is, since then each has a node of its own."""
     nodes = cluster(*(node(name, cpu=cpu, labels={ZONE: zone, HOST: name}) for name, cpu, zone in _uneven()))
-    spreads = (Spread(ZONE, 2, selecting(app="web")), Spread(ZONE, 1, selecting(app="web"), min_domains=2))
+    spreads = (Spread(HOST, 2, selecting(app="web")), Spread(ZONE, 1, selecting(app="web"), min_domains=2))
     holders = [held(nodes, "early", ("a1", shape(cpu=0.1))), held(nodes, "third", ("a2", shape(cpu=1)))]
     found = message(asked_beside(nodes, holders, (3, social("web", spread=spreads))))
     assert "it starts when ns/third (1 pod) ends" in found
