@@ -10,6 +10,7 @@ API: events.k8s.io/v1 (KEP-383).
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import Callable
@@ -30,7 +31,8 @@ log = logging.getLogger(__name__)
 AGAIN_AFTER = 600.0
 """Seconds before the same event is posted again."""
 
-REMEMBERED = 20_000
+REMEMBERED = 8_192
+"""More than the limit lets through in that time."""
 WAITING = 1_000
 LONGEST_NOTE = 1024  # pkg/apis/core/validation/events.go
 LONGEST_WORD = 128
@@ -100,14 +102,14 @@ class Recorder:
         self._reporter = reporter
         self._instance = instance[:LONGEST_WORD]
         self._budget = Budget(rate, burst, clock=clock)
-        self._told: TTLCache[tuple[Regarding, str, str], None] = TTLCache(REMEMBERED, AGAIN_AFTER, timer=clock)
+        self._told: TTLCache[bytes, None] = TTLCache(REMEMBERED, AGAIN_AFTER, timer=clock)
         self._waiting: asyncio.Queue[tuple[str, dict[str, object]]] = asyncio.Queue(WAITING)
 
     def event(
         self, regarding: Regarding, kind: Literal["Normal", "Warning"], reason: str, message: str, action: str
     ) -> None:
         """Notes an event down. `reason` and `action` are words in CamelCase; `message` is a sentence."""
-        key = (regarding, reason, message)
+        key = _digest((regarding, reason, message))
         if key in self._told:
             return
         if self._waiting.full() or not self._budget.take():
@@ -142,6 +144,11 @@ class Recorder:
             except KubeError as error:  # a namespace that is going, a server that is down
                 self.dropped += 1
                 log.info("An event wasn't posted: %s", error)
+
+
+def _digest(told: tuple[Regarding, str, str]) -> bytes:
+    """Remembered in place of the sentences: a thousand of them are a megabyte."""
+    return hashlib.blake2b(msgspec.json.encode(told), digest_size=16).digest()
 
 
 def _clipped(message: str) -> str:

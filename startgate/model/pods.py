@@ -97,13 +97,20 @@ def pod_of(wire: objects.Pod) -> Pod:
     )
 
 
-# Bounded, unlike sys.intern (whose strings live as long as the process on some versions of Python).
+# Bounded, unlike sys.intern (whose strings live as long as the process on some versions of Python). What comes and goes
+# with each gang is kept for few of them only: its pods come together, and each small thing that lives long among many
+# that don't keeps a page of the allocator from being given back.
 @lru_cache(maxsize=16384)
 def _shared(text: str) -> str:
     return text
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=512)
+def _shared_message(text: str) -> str:
+    return text
+
+
+@lru_cache(maxsize=1024)
 def _shared_owner(owner: objects.OwnerReference) -> objects.OwnerReference:
     return owner
 
@@ -154,4 +161,4 @@ def _unschedulable(status: objects.PodStatus) -> str:
     # With reason SchedulingGated it only says that there are gates, which is known.
     if found is None or found.status != "False" or found.reason == "SchedulingGated":
         return ""
-    return _shared((found.message or found.reason)[:LONGEST_MESSAGE])
+    return _shared_message((found.message or found.reason)[:LONGEST_MESSAGE])
