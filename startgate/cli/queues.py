@@ -6,14 +6,13 @@ folded into lines below, so that nothing is lost.
 """
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Final
 
 from startgate.cli import connect, leader, output, tree
 from startgate.cli.views import Document
 from startgate.kube.kinds import QUEUES
 from startgate.model.objects import condition
-from startgate.model.quantity import Quantity, QuantityError, format_amount, parse_milli, parse_units
+from startgate.model.quantity import Quantity, QuantityError, format_amount
 from startgate.model.queue import Queue
 from startgate.model.resources import PODS
 
@@ -109,7 +108,7 @@ def _lines(queue: QueueView) -> list[dict[str, str]]:
     """The cells by column: for each resource that is limited, deserved or used, or one line if there is none."""
     limits = queue.capability.keys() | queue.guarantee.keys() | queue.given.keys()
     shown = limits | queue.deserved.keys() | queue.allocated.keys()
-    if PODS not in limits and not _makes_share(queue, PODS):
+    if PODS not in limits and not tree.makes_share(PODS, queue.allocated, queue.deserved):
         shown -= {PODS}
     lines = [
         {"resource": resource}
@@ -121,22 +120,6 @@ def _lines(queue: QueueView) -> list[dict[str, str]]:
     ] or [dict.fromkeys((*OF_RESOURCE, "unlabelled"), "-")]
     lines[0] |= _own(queue)
     return lines
-
-
-def _makes_share(queue: QueueView, resource: str) -> bool:
-    """Whether no other resource says what the queue's share is."""
-    parts = {each: _part(queue, each) for each in queue.allocated}
-    mine = parts.pop(resource, (False, 0))
-    return mine > max(parts.values(), default=(False, 0))
-
-
-def _part(queue: QueueView, resource: str) -> tuple[bool, Fraction | int]:
-    """Allocated / deserved; first whether nothing is deserved of what is used, which is above all else."""
-    try:
-        used, due = (_exact(resource, amounts.get(resource, "0")) for amounts in (queue.allocated, queue.deserved))
-    except QuantityError:
-        return False, 0
-    return (used > 0, 0) if not due else (False, Fraction(used, due))
 
 
 def _waiting(queue: QueueView, word: str = "") -> str:
@@ -158,7 +141,11 @@ def _own(queue: QueueView) -> dict[str, str]:
 
 def _aside(queue: QueueView) -> list[list[str]]:
     """What there is no column for, in lines of its own."""
-    others = [f"{line['unlabelled']} {line['resource']}" for line in _lines(queue) if line["unlabelled"] != "-"]
+    others = [
+        f"{line['unlabelled']} {line['resource']}"
+        for line in _lines(queue)
+        if line["unlabelled"] != "-" and line["resource"] != PODS
+    ]
     told = [f"next is {queue.next}"] if queue.next else []
     told += [f"unlabelled pods use {', '.join(others)}"] if others else []
     return [[f"{_indent(queue)}{each}"] for each in told]
@@ -251,10 +238,6 @@ def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, str]:
 def _amount(resource: str, quantity: Quantity) -> str:
     """In one way of writing, so that columns compare: 4000m is 4."""
     try:
-        return format_amount(resource, _exact(resource, quantity))
+        return format_amount(resource, tree.exact(resource, quantity))
     except QuantityError:
         return str(quantity)
-
-
-def _exact(resource: str, quantity: Quantity) -> int:
-    return parse_milli(quantity) if resource == "cpu" else parse_units(quantity)

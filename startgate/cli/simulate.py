@@ -273,7 +273,9 @@ def _queues(story: Story) -> None:
     for name, depth in tree.in_order(story.parents):
         queue = story.told.final.queues[name]
         resources = {*queue.allocated, *queue.deserved} or set(queue.headroom)
-        shown = sorted(resources - {PODS}) or sorted(resources)
+        if not tree.makes_share(PODS, queue.allocated, queue.deserved):
+            resources = resources - {PODS} or resources
+        shown = sorted(resources)
         share = "∞" if queue.share is None else f"{queue.share:.2f}"
         for number, resource in enumerate(shown):
             parts = [

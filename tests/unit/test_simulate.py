@@ -609,3 +609,19 @@ def test_a_queue_so_deep_that_a_cluster_would_park_is_said(beyond: int | None, s
     found = story(node(cpu="1"), its, job("a", 2), job("b", 2, at="1s"), job("run", 1, runs="1m"))
     assert len(found.notes) == said
     assert all("up to 4 pods wait at the gate, beyond its parkBeyond (3)" in note for note in found.notes)
+
+
+def test_what_is_alike_is_told_as_one() -> None:
+    tenants = [queue(name, deserved={"cpu": "3"}) for name in "abcde"]
+    jobs = [job(name, spec={"template": template(priorityClassName=name)}) for name in ("high", "low")]
+    found = story(node(cpu="4"), *tenants, *jobs)
+    assert [note.partition(":")[0] for note in found.notes] == [
+        "2 PriorityClasses aren't in the files (high, low); they count as priority 0.",
+        "5 queues can't hold as they are written (a, b, c and 2 more)",
+    ]
+    deep = [queue(name, parkBeyond=1) for name in "ab"]
+    found = story(node(cpu="1"), *deep, *(job(name, 2, queue=name) for name in "ab"))
+    assert found.notes == (
+        "In 2 queues more pods wait at the gate than their parkBeyond says (a, b). In a cluster, Jobs that come then "
+        "wait suspended, without pods; their turn is the same.",
+    )

@@ -181,6 +181,13 @@ def test_queues_stand_below_their_parents(run: Run, tmp_path: Path) -> None:
     assert names[first + 1 :] == ["a", "  a1", "    a1x", "b", "lost"]
 
 
+def test_pods_have_a_line_where_the_share_follows_from_them(run: Run, tmp_path: Path) -> None:
+    few = node(cpu="64")
+    few["status"]["allocatable"]["pods"] = "4"
+    lines = run("-f", write(tmp_path / "f.yaml", few, queue(), job("j", 2))).out.splitlines()
+    assert [line.split() for line in lines[-2:]] == [["q", "0.50", "cpu", "64", "2", "62"], ["pods", "4", "2", "2"]]
+
+
 THEIRS = queue("theirs", deserved={"cpu": "2"})
 
 

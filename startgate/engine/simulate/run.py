@@ -15,7 +15,7 @@ from startgate.engine.assign import assigned, chosen
 from startgate.engine.cycle import decide
 from startgate.engine.lifecycle import Do, Grant, taken_back_for, wanted_slots
 from startgate.engine.roster import surplus_pods
-from startgate.engine.simulate import admission, report
+from startgate.engine.simulate import admission, notes, report
 from startgate.engine.simulate.documents import InputError
 from startgate.engine.simulate.gangs import MOST_TAKE_BACKS, Gangs, State
 from startgate.engine.simulate.manifests import Manifest, lives, newest
@@ -82,8 +82,7 @@ class Simulation:
         worn = list(self.gangs.worn_out)
         if not worn or self.timeline.sure:
             return False
-        who = f"{', '.join(worn[:3])}{' and others' if len(worn) > 3 else ''}"
-        self._cut = f"{who} had been taken back {MOST_TAKE_BACKS} times, and nothing else was to come"
+        self._cut = f"{notes.some(worn)} had been taken back {MOST_TAKE_BACKS} times, and nothing else was to come"
         return True
 
     def _changed(self) -> bool:
@@ -317,30 +316,22 @@ class Simulation:
             raise InputError(f"there are more than {MOST_EVENTS:,} pods")
         ends = ((state.name, _end(state)) for state in self.gangs.states.values())
         final = report.Final(gangs=report.by_name(ends), queues=report.in_order(self.plan.queues))
-        notes = list(self.stage.notes)
-        for name, queue in sorted(self.plan.queues.items()):
-            notes += (f"Queue {name} can't hold as it is written: {problem}." for problem in queue.problems)
-        notes += self._deep()
+        said = [
+            *self.stage.notes,
+            *notes.unknown(list(self.stage.unknown_classes)),
+            *notes.unsound(self.plan),
+            *notes.deep(self.stage.queues, self._gated),
+        ]
         if self._cut:
-            notes.append(f"Left off at {clock(seconds(self.timeline.now))}: {self._cut}.")
+            said.append(f"Left off at {clock(seconds(self.timeline.now))}: {self._cut}.")
         return Story(
             told=Told(events=self.events, final=final),
-            notes=tuple(notes),
+            notes=tuple(said),
             ended=seconds(self.timeline.now if until is None or self._cut else until),
             gangs=self._courses,
             parents={name: queue.parent for name, queue in self.stage.queues.items() if name in self.plan.queues},
             taken=self._taken,
         )
-
-    def _deep(self) -> Iterator[str]:
-        """Queues in which a cluster would have parked Jobs that come."""
-        for name, queue in sorted(self.stage.queues.items()):
-            if self._gated[name] > queue.park_beyond:
-                yield (
-                    f"Queue {name}: up to {self._gated[name]} pods wait at the gate, beyond its parkBeyond "
-                    f"({queue.park_beyond}). In a cluster, Jobs that come then wait suspended, without pods; their "
-                    "turn is the same."
-                )
 
 
 def _each_alone(evicts: Iterable[Evict]) -> Iterator[Evict]:

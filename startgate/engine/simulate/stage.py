@@ -69,6 +69,8 @@ class Stage:
         """Whether something has changed that is no owner's."""
         self.notes: dict[str, None] = {}
         """What the user should know beside the answer, each once."""
+        self.unknown_classes: dict[str, None] = {}
+        """PriorityClasses that are named and aren't in the files."""
         self.made = 0
         """Pods that were made so far."""
         self._limits: dict[str, dict[str, list[LimitRangeItem]]] = {}
@@ -144,7 +146,7 @@ class Stage:
     def check_class(self, name: str) -> None:
         """Says it where a PriorityClass is named that isn't in the files: the API server would make no such pods."""
         if name and name not in self.classes:
-            self.notes[f"There is no PriorityClass {name} in the files; it counts as priority 0."] = None
+            self.unknown_classes[name] = None
 
     # --- nodes --------------------------------------------------------------------------------------------------
 
