@@ -13,11 +13,12 @@ in fair order, each whole or not at all; then pods beyond the minimum. What alwa
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Final
 
 from startgate.engine import explain
 from startgate.engine.admitted import ONE_BY_ONE, Admitted
-from startgate.engine.draft import Drafts, Trial, some
+from startgate.engine.draft import Drafts, Trial, some, trial_of
 from startgate.engine.explain import Verdict
 from startgate.engine.fair import NOTHING, Seat
 from startgate.engine.ground import Ground, Hold
@@ -54,9 +55,10 @@ class _Decision:
         self.ground = Ground(world)
         self.drafts = Drafts(self.ground)
         self.admitted = Admitted(self.ground, self.drafts)
-        self.admitted.run(world.claims, (gang for gang in sorted(world.waiting, key=_turn) if gang.victims))
+        claimants = [gang for gang in world.waiting if gang.victims]
+        self.admitted.run(world.claims, sorted(claimants, key=attrgetter("turn")))
         busy = self.drafts.gangs()  # pods of theirs go right now; another decision may ask them to give way
-        self.victims = Victims(self.ground, (each for each in world.holders if each.gang not in busy))
+        self.victims = Victims(self.ground, [each for each in world.holders if each.gang not in busy])
         self.reclaim = Reclaim(self.ground, self.victims)
         self.patience = Patience(self.ground, world.holders, now, world.patience)
         self.holds: list[Hold] = []
@@ -78,21 +80,19 @@ class _Decision:
         """By queue: the gang of it or of those below it that stays and would be next."""
         self.refused: set[object] = set()
         """Trials that had no room, by whether what is held for the protected gang was lifted."""
-        self.trials: dict[tuple[str, tuple[Batch, ...]], Trial] = {}
         self.barren: set[object] = set()
         """Claimants for whom it is no use that others give way."""
 
     def _asking(self) -> list[Waiting]:
         """Gangs whose minimum may be tried. What keeps others is not quota or nodes, or they have started."""
         asking = []
-        for gang in sorted(self.world.waiting, key=_turn):
-            minimum, extra = some(gang.minimum), some(gang.extra)
-            if not minimum and not extra:
+        for gang in sorted(self.world.waiting, key=attrgetter("turn")):
+            if not gang.asked[1]:
                 continue
             verdict = self._barred(gang)
             if verdict is not None:
                 self.drafts.stays.append((gang.gang, verdict))
-            elif minimum:
+            elif gang.plain:
                 asking.append(gang)
             else:
                 self.joining.append(gang)
@@ -210,12 +210,10 @@ class _Decision:
         return False
 
     def _trial(self, gang: Waiting) -> Trial:
-        """One object for all that are alike."""
-        known = gang.queue, self.ground.now.room.kinds(gang.minimum)
-        trial = self.trials.get(known)
-        if trial is None:
-            trial = self.trials[known] = Trial(*known)
-        return trial
+        """What is asked for it, and for all that are alike."""
+        room = self.ground.now.room
+        kinds = room.kinds(gang.minimum) if gang.constrained or room.keeps_out else gang.plain
+        return trial_of(gang.queue, kinds)
 
     def _admit(self, gang: Waiting, minimum: tuple[Batch, ...], asks: Amounts) -> bool:
         """Lets the minimum go, whole; what comes with it has its turn later."""
@@ -291,7 +289,7 @@ class _Decision:
         self.joining = [each for each in self.joining if each.gang not in leaving]
         self.joining += [gang for gang in self.started.values() if some(gang.extra)]
         joined: dict[str, Counter[Shape]] = {gang.gang: Counter() for gang in self.joining}
-        for bounded in (True, False):
+        for bounded in (True, False) if self.joining else ():
             turns = Turns(self.ground.shares, self.joining)
             while (gang := turns.pop()) is not None:
                 self._join(gang, joined[gang.gang], bounded=bounded)
@@ -353,11 +351,6 @@ class _Decision:
         if lifted is not None:
             self.patience.put_back(lifted)
         return views
-
-
-def _turn(gang: Waiting) -> tuple[int, float, str]:
-    """Priority, then age, then name."""
-    return -gang.priority, gang.since, gang.gang
 
 
 def _claimant(gang: Waiting, trial: Trial) -> object:

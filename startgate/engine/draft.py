@@ -5,7 +5,7 @@ their quota and room are taken from the ground.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -29,6 +29,12 @@ class Trial(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
     def asks(self) -> Amounts:
         """What such pods ask for together."""
         return amounts_of(self.batches)
+
+
+@lru_cache(maxsize=4096)
+def trial_of(queue: str, batches: tuple[Batch, ...]) -> Trial:
+    """One object for all that are equal, from decision to decision."""
+    return Trial(queue, batches)
 
 
 class Draft(msgspec.Struct, eq=False):

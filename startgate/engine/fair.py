@@ -211,6 +211,8 @@ class Shares:
         DESERVED: within what it deserves, in all that is asked for. GUARANTEE: within its guarantee where it has one,
         which has to be so for something that is asked for, and within what it deserves in the rest.
         """
+        if line is Rule.GUARANTEE and not seat.floor:
+            return False
         claims = False
         for each, count in asks.items():
             if count > 0:

@@ -57,6 +57,11 @@ class Room(Taking):
             self._emptied = Room(self.cluster, bare=True)
         return self._emptied
 
+    @property
+    def keeps_out(self) -> bool:
+        """Whether anybody is here, or is kept room for, who could keep out pods that ask for nothing of the kind."""
+        return self._around.keeps_out
+
     def kind(self, shape: Shape) -> Shape:
         """What all that have the same answers here have in common: whether they have room, and why not."""
         return self._around.kind(shape)

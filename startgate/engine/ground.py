@@ -297,13 +297,7 @@ def _asked(world: World, books: Books) -> dict[str, dict[str, int]]:
 
     What they replace doesn't count, since it leaves; so a restart would cost the queue what it deserves.
     """
-    alike = Counter(
-        [
-            (gang.queue, tuple([batch.plain for batch in (*gang.minimum, *gang.extra)]))
-            for gang in world.waiting
-            if gang.obstacle is None
-        ]
-    )
+    alike = Counter([gang.asked for gang in world.waiting if gang.obstacle is None])
     open_ = {queue: queue in world.queues and not books.stopped_by(queue) for queue, _ in alike}
     sums: dict[str, dict[str, int]] = {}
     for claim in world.claims:

@@ -115,14 +115,14 @@ class Nodes:
     def total(self) -> Amounts:
         """Allocatable of the nodes that could take pods: Ready, not cordoned (design: "Quota"). No zeros."""
         if self._total is None:
-            sums = {name: sum(self.offers[row, self._open].tolist()) for name, row in self.rows.items()}
+            sums = {name: exact_sum(self.offers[row, self._open]) for name, row in self.rows.items()}
             self._total = MappingProxyType({name: sums[name] for name in sorted(sums) if sums[name]})
         return self._total
 
     def outside(self) -> Amounts:
         """What pods that are no gang's hold of `total`: no more on a node than it has. No zeros."""
         held = np.minimum(np.maximum(self.used - self.ours, 0), self.offers)
-        sums = {name: sum(held[row, self._open].tolist()) for name, row in self.rows.items()}
+        sums = {name: exact_sum(held[row, self._open]) for name, row in self.rows.items()}
         return {name: count for name, count in sums.items() if count}
 
     def offer(self, slot: int) -> Amounts:
@@ -304,6 +304,13 @@ class Nodes:
     def _reorder(self) -> None:
         self._ranks = None
         self.epoch += 1
+
+
+def exact_sum(amounts: Ints) -> int:
+    """The sum of amounts that aren't negative, however large they are."""
+    if amounts.max(initial=0) <= LARGEST // max(len(amounts), 1):
+        return int(amounts.sum())
+    return sum(amounts.tolist())
 
 
 def _allocatable(node: objects.Node) -> dict[str, int]:

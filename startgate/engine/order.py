@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from heapq import heappop, heappush, heapreplace
 from itertools import accumulate, count, groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias
 
 from startgate.engine.fair import Seat, Share, Shares
@@ -41,7 +41,7 @@ class _Branch:
     def first(self) -> tuple[int, float, str] | None:
         """The turn of the gang that it would give."""
         if self.gangs:
-            return _turn(self.gangs[-1])
+            return self.gangs[-1].turn
         heap = self.heap
         while heap:
             top = heap[0]
@@ -75,7 +75,7 @@ class Turns:
         self._serial = count()
         ranks: dict[_Branch, list[int]] = {}
         ends: dict[str, _Branch] = {}
-        for rank, gang in enumerate(sorted(waiting, key=_turn)):
+        for rank, gang in enumerate(sorted(waiting, key=attrgetter("turn"))):
             if gang.queue not in ends:
                 ends[gang.queue] = self._grow(shares.seat(gang.queue))
             branch = ends[gang.queue]
@@ -195,7 +195,3 @@ def _merged(lines: Sequence[_Line]) -> _Line:
     ends = [end for line in lines for end in line.ends]
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return _Line([keys[i] for i in order], [ends[i] for i in order])
-
-
-def _turn(gang: Waiting) -> tuple[int, float, str]:
-    return -gang.priority, gang.since, gang.gang

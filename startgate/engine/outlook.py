@@ -7,7 +7,9 @@ what is held for others stays held.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -47,12 +49,19 @@ class Outlook:
         """`view` is used up: how it will be when what leaves is gone. `holds`: what is held for gangs."""
         self._view = view
         self._holds = holds
-        some = [each for each in holders if each.pods]
-        self._soonest_first = sorted(
-            (each for each in some if each.ends < NEVER), key=lambda each: (each.ends, each.gang)
-        )
-        self._smallest_first = sorted(some, key=lambda each: (each.charge.get(PODS, 0), each.since, each.gang))
-        self._largest_first = sorted(self._smallest_first, key=lambda each: -each.charge.get(PODS, 0))
+        self._holders = [each for each in holders if each.pods]
+
+    @cached_property
+    def _soonest_first(self) -> list[Holder]:
+        return sorted([each for each in self._holders if each.ends < NEVER], key=lambda each: (each.ends, each.gang))
+
+    @cached_property
+    def _smallest_first(self) -> list[Holder]:
+        return sorted(self._holders, key=attrgetter("size"))
+
+    @cached_property
+    def _largest_first(self) -> list[Holder]:
+        return sorted(self._smallest_first, key=lambda each: -each.charge.get(PODS, 0))
 
     def until(self, gang: str, queue: str, batches: Sequence[Batch], *, leaving: bool) -> str:
         """When these pods of this gang could start, in words that go on from "it starts when …"; "" where nobody can
@@ -78,7 +87,7 @@ class Outlook:
         if ending:
             others = f" and {len(ending) - 1} more" if len(ending) > 1 else ""
             return f"{ending[-1].gang}{others} {'have' if others else 'has'} ended, by {rfc3339(ending[-1].ends)}"
-        for each in islice(trial.near(filter(trial.may_do_without, self._smallest_first)), ALONE):
+        for each in islice(trial.near(trial.singly(self._smallest_first)), ALONE):
             if trial.enough([each]):
                 return f"{_named([each])} ends"
         some = trial.needed(trial.enough(trial.near(self._largest_first)))
@@ -159,19 +168,23 @@ class _Trial:
             self._view.restore(unit)
         return [unit.holder for unit in gone]
 
-    def may_do_without(self, holder: Holder) -> bool:
-        """Whether it can be enough that this one alone ends; a cheap no where it can't be."""
-        if any(holder.charge.get(each, 0) < count for each, count in self._missing.items()):
-            return False
+    def singly(self, holders: Iterable[Holder]) -> Iterable[Holder]:
+        """Those of whom it can be enough that one alone ends; a cheap no for the others."""
+        for resource, count in self._missing.items():
+            holders = _with(holders, resource, count)
         if self._alone is None or self._view.room.concern(self._alone[0]):
-            return True
+            return holders
         shape, count = self._alone
-        # One more pod on each of its nodes, and as many as what it frees there has room for, at most.
+        missing = count - self._view.room.fits(shape)
+        return (each for each in holders if self._most_freed(each, shape) >= missing)
+
+    def _most_freed(self, holder: Holder, shape: Shape) -> int:
+        """One more pod on each of its nodes, and as many as what it frees there has room for: so many more at most."""
         more = 0
         for placement in holder.pods:
             for pods, nodes in Counter([pods for _, pods in placement.nodes]).items():
                 more += nodes * (1 + self._freed(placement.shape, pods, shape))
-        return self._view.room.fits(shape) + more >= count
+        return more
 
     def _freed(self, held: Shape, pods: int, shape: Shape) -> int:
         """For how many pods of the one shape so many of the other have what they ask for, at most."""
@@ -226,6 +239,11 @@ def remedy(room: Room, shape: Shape) -> str:
 
 def _unit(holder: Holder) -> Unit:
     return Unit(holder=holder, surplus=0, charge=holder.charge, placements=holder.pods)
+
+
+def _with(holders: Iterable[Holder], resource: str, count: int) -> Iterator[Holder]:
+    """Those that have so much."""
+    return (each for each in holders if each.charge.get(resource, 0) >= count)
 
 
 def _size(holder: Holder) -> int:

@@ -37,7 +37,7 @@ class Surroundings:
         """What has been added and nobody has asked about yet."""
         self._bearers = False
         """Whether pods were added that keep others away."""
-        self._some_keep_out = bool(self._scratch.company.crowd.terms)
+        self.keeps_out = bool(self._scratch.company.crowd.terms)
         """Whether anybody is here, or is kept room for, who could keep out pods that ask for nothing of the kind."""
 
     def copy(self) -> "Surroundings":
@@ -48,7 +48,7 @@ class Surroundings:
         twin._volumes = self._volumes.copy()
         twin._kept = self._kept.copy()
         twin._moves, twin._bearers = list(self._moves), self._bearers
-        twin._some_keep_out = self._some_keep_out
+        twin.keeps_out = self.keeps_out
         return twin
 
     @classmethod
@@ -68,7 +68,7 @@ class Surroundings:
 
         They are no company to anybody yet: who wants to be beside them has to wait until they are there.
         """
-        self._some_keep_out = self._some_keep_out or shape.constrained
+        self.keeps_out = self.keeps_out or shape.constrained
         for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
             self._kept.add(shape, slot, count)
 
@@ -76,11 +76,11 @@ class Surroundings:
         """As if so many more such pods were in each of these slots; negative: fewer."""
         self._moves.append((shape, slots, counts))
         if shape.apart:
-            self._bearers = self._some_keep_out = True
+            self._bearers = self.keeps_out = True
 
     def concern(self, shape: Shape) -> bool:
         """Whether such a pod's place depends on more than what the nodes have free."""
-        return shape.constrained or (self._some_keep_out and self._is_kept_out(shape))
+        return shape.constrained or (self.keeps_out and self._is_kept_out(shape))
 
     def _is_kept_out(self, shape: Shape) -> bool:
         company = self._scratch.company

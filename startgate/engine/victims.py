@@ -25,10 +25,9 @@ class Victims:
     def __init__(self, ground: Ground, holders: Iterable[Holder]) -> None:
         self._ground = ground
         self._holders: dict[str, list[Holder]] = {}
-        for holder in holders:
-            if holder.takeable:
-                self._holders.setdefault(holder.queue, []).append(holder)
-        self._lowest = {queue: min(each.priority for each in held) for queue, held in self._holders.items()}
+        for holder in [each for each in holders if each.takeable]:
+            self._holders.setdefault(holder.queue, []).append(holder)
+        self._lowest = {queue: min([each.priority for each in held]) for queue, held in self._holders.items()}
         self._piles: dict[str, list[Unit]] = {}
         self._fresh: dict[str, Unit] = {}
         self._started: list[Placement] = []

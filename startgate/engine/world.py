@@ -15,7 +15,7 @@ import msgspec
 from startgate.engine.cluster import Cluster
 from startgate.model.queue import QueueSpec
 from startgate.model.reasons import Reason
-from startgate.model.resources import Amounts
+from startgate.model.resources import PODS, Amounts
 from startgate.model.shape import Shape
 
 
@@ -83,8 +83,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A gang that asks to start, or (with `minimum` empty) pods that would join a gang that has started."""
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A gang that asks to start, or (with `minimum` empty) pods that would join a gang that has started.
+
+    It stays the same object from decision to decision, and so keeps what was worked out of it."""
 
     gang: str
     queue: str
@@ -106,8 +108,28 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Gangs that were told to give way for it. As long as pods are leaving, theirs or others', that it needs gone, what
     they free is held for it; when all are gone it comes before others, until it has started or couldn't."""
 
+    @cached_property
+    def turn(self) -> tuple[int, float, str]:
+        """By what it stands in its queue: priority, then age, then name; the first is the least."""
+        return -self.priority, self.since, self.gang
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    @cached_property
+    def plain(self) -> tuple[Batch, ...]:
+        """The batches of the minimum that aren't empty, as far as the nodes alone decide."""
+        return tuple([batch.plain for batch in self.minimum if batch.count > 0])
+
+    @cached_property
+    def constrained(self) -> bool:
+        """Whether more than the nodes decides where its minimum can go, by what the pods ask for themselves."""
+        return any(batch.shape.constrained for batch in self.minimum)
+
+    @cached_property
+    def asked(self) -> tuple[str, tuple[Batch, ...]]:
+        """Its queue and all that it asks for, as far as amounts go."""
+        return self.queue, (*self.plain, *(batch.plain for batch in self.extra if batch.count > 0))
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A gang that has started: what it would free if it gave way, and what it is about to free already.
 
     Its pods are on the cluster's nodes and in `used` (or in its claims) all the same: this says which are its.
@@ -132,6 +154,11 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """What the books still have for those that leave."""
     ends: float = NEVER
     """Epoch seconds by which it is sure to have ended (its deadline)."""
+
+    @cached_property
+    def size(self) -> tuple[int, float, str]:
+        """By what the smaller comes before the larger: pods, then age, then name."""
+        return self.charge.get(PODS, 0), self.since, self.gang
 
 
 PATIENCE: Final = 600.0
