@@ -85,6 +85,11 @@ def fits(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     return _across(_widths([header, *rows]), NARROW) <= room()
 
 
+def left(header: Sequence[str], rows: Sequence[Sequence[str]]) -> float:
+    """How many characters a column behind these may have."""
+    return room() - _across(_widths([header, *rows]), NARROW) - NARROW
+
+
 def room() -> float:
     """How many characters a line may have."""
     terminal = _terminal()

@@ -52,7 +52,7 @@ NEAR: Final = 0.8
 """How alike a kind is to a known one, to be taken for it misspelt; CronJob is not Job."""
 
 NODES_NAMED: Final = 3
-"""So many nodes are named in a line of the table; the rest are counted."""
+"""So many nodes are named in a line of the table, at most; the rest are counted."""
 
 Files: TypeAlias = Annotated[
     list[str] | None,
@@ -174,13 +174,7 @@ def show(story: Story) -> None:
     _notes(story.notes)
     told = story.told
     if told.events:
-        rows: list[list[str]] = []
-        for place, event in enumerate(told.events):
-            what = _what(event, story.taken.get(place))
-            rows.append([clock(event.at), event.gang, event.event, str(len(event.pods) or "-"), what])
-            if _needs_words(event):
-                rows += [[line] for line in _wrapped("", event.message, "    ")]
-        output.table(["AT", "GANG", "EVENT", "PODS", "WHY, OR WHERE"], rows)
+        _events(story)
     else:
         output.note("Nothing happened to any gang.")
     waiting = [(name, gang) for name, gang in told.final.gangs.items() if gang.phase not in ("Running", "Finished")]
@@ -193,6 +187,20 @@ def show(story: Story) -> None:
     if told.final.queues:
         output.line("")
         _queues(story)
+
+
+def _events(story: Story) -> None:
+    """A line each, with as many nodes by their names as it has room for."""
+    header = ["AT", "GANG", "EVENT", "PODS"]
+    events = story.told.events
+    leads = [[clock(event.at), event.gang, event.event, str(len(event.pods) or "-")] for event in events]
+    left = output.left(header, leads)
+    rows: list[list[str]] = []
+    for place, (event, lead) in enumerate(zip(events, leads, strict=True)):
+        rows.append([*lead, _what(event, story.taken.get(place), left)])
+        if _needs_words(event):
+            rows += [[line] for line in _wrapped("", event.message, "    ")]
+    output.table([*header, "WHY, OR WHERE"], rows)
 
 
 def show_comparison(comparison: Comparison, notes: Sequence[str]) -> None:
@@ -232,10 +240,10 @@ def _notes(notes: Sequence[str]) -> None:
         output.note(f"Note: {note}")
 
 
-def _what(event: Event, taken: Taken | None) -> str:
+def _what(event: Event, taken: Taken | None, left: float) -> str:
     """In a few words, none of which the name of the event says already."""
     if event.event is Happened.RELEASED:
-        return _nodes(event.pods)
+        return _nodes(event.pods, left)
     if taken:
         return f"for {taken.claimant}, {BY[taken.rule]}"
     if event.event is Happened.FINISHED:
@@ -248,12 +256,17 @@ def _needs_words(event: Event) -> bool:
     return event.event is Happened.TAKEN_BACK or (event.event is Happened.FINISHED and event.message != COMPLETE)
 
 
-def _nodes(pods: Mapping[str, str]) -> str:
-    """Where to, for one line."""
+def _nodes(pods: Mapping[str, str], left: float) -> str:
+    """Where to, for one line, in so many characters if that can be."""
     counts = Counter(node or "no node yet" for node in pods.values())
-    named = [f"{count} on {node}" for node, count in list(counts.items())[:NODES_NAMED]]
-    more = len(counts) - len(named)
-    return ", ".join(named) + (f" and {more} more node{'s' if more > 1 else ''}" if more else "")
+    told = ""
+    for named in range(NODES_NAMED, 0, -1):
+        more = len(counts) - named
+        told = ", ".join(f"{count} on {node}" for node, count in list(counts.items())[:named])
+        told += f" and {more} more node{'s' if more > 1 else ''}" if more > 0 else ""
+        if len(told) <= left:
+            break
+    return told
 
 
 def _wrapped(head: str, text: str, indent: str = "  ") -> list[str]:

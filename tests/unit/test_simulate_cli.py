@@ -245,6 +245,20 @@ def test_sentences_fit_a_narrow_terminal(run: Run, tmp_path: Path, monkeypatch: 
     assert max(map(len, ended.out.splitlines())) <= 60
 
 
+def test_fewer_nodes_are_named_where_there_is_less_room(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [node(f"n{number}", cpu="1") for number in range(5)]
+    path = write(tmp_path / "f.yaml", *nodes, queue(), job("a", 3), job("b", 2))
+    assert places(run("-f", path)) == ["1 on n0, 1 on n1, 1 on n2", "1 on n3, 1 on n4"]
+    monkeypatch.setattr(output, "room", lambda: 55)
+    assert places(run("-f", path)) == ["1 on n0 and 2 more nodes", "1 on n3, 1 on n4"]
+
+
+def places(ended: Ended) -> list[str]:
+    return [" ".join(line.split()[4:]) for line in ended.out.splitlines() if " Released " in line]
+
+
 def test_nothing_happens(run: Run, tmp_path: Path) -> None:
     ended = run("-f", write(tmp_path / "f.yaml", node(), queue()))
     assert ended.code == 0
