@@ -15,9 +15,6 @@ starts moves from what is asked to what is used, and the sum of the two is the s
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
-from functools import lru_cache
-from math import gcd
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -26,12 +23,14 @@ from startgate.engine.tree import Level
 from startgate.engine.world import Rule
 from startgate.model.resources import Amounts, add, subtract
 
-Share: TypeAlias = tuple[float, Fraction]
-"""To be compared as it is. The float is for speed alone: a ratio rounds the same way each time and never past
-another one, so it can't contradict the exact value, which decides where the floats are equal."""
+ONE: Final = 1 << 256
+"""The share of who has just what it deserves."""
 
-NOTHING: Final[Share] = (float("inf"), Fraction(0))
-UNUSED: Final[Share] = (0.0, Fraction(0))
+Share: TypeAlias = int
+"""To be compared as it is: in parts of ONE, rounded down. No two ratios of amounts come out the same that aren't, and
+none changes places with another: they differ by more than a part, as long as amounts are below 2 to the power of 127."""
+
+NOTHING: Final[Share] = ONE << 256
 
 
 class Seat:
@@ -238,23 +237,16 @@ def _positive(held: Amounts) -> dict[str, int]:
 def _share(use: Amounts, deserved: Amounts) -> Share:
     if not deserved:
         return NOTHING
-    ratio, top, bottom = 0.0, 0, 1
+    top, bottom = 0, 1
     for resource, count in use.items():
         if count <= 0:
             continue
         due = deserved.get(resource, 0)
         if not due:
             return NOTHING
-        each = count / due
-        if each > ratio or (each == ratio and count * bottom > top * due):
-            ratio, top, bottom = each, count, due
-    return (ratio, _ratio(top // gcd(top, bottom), bottom // gcd(top, bottom))) if top else UNUSED
-
-
-@lru_cache(maxsize=4096)
-def _ratio(top: int, bottom: int) -> Fraction:
-    """One object for each, so that equal shares are seen to be equal at once: orders compare them all the time."""
-    return Fraction(top, bottom)
+        if count * bottom > top * due:
+            top, bottom = count, due
+    return top * ONE // bottom
 
 
 def _requested(children: Sequence[Seat]) -> dict[str, int]:

@@ -8,7 +8,6 @@ costs the depth of the tree times the logarithm of the siblings at most, so all 
 """
 
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from heapq import heappop, heappush, heapreplace
 from itertools import accumulate, count, groupby
 from operator import attrgetter, itemgetter
@@ -17,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from startgate.engine.fair import Seat, Share, Shares
 from startgate.engine.world import Waiting
 
-_Entry: TypeAlias = tuple[float, Fraction, int, float, str, int, "_Branch"]
+_Entry: TypeAlias = tuple[Share, int, float, str, int, "_Branch"]
 """A branch in its parent's heap: share, turn of the gang that it would give, and a serial number, so that two branches
 are never compared. It is stale once its branch has another entry."""
 
@@ -46,7 +45,7 @@ class _Branch:
         while heap:
             top = heap[0]
             if top is top[-1].entry:
-                return top[2:5]
+                return top[1:4]
             heappop(heap)
         return None
 
@@ -157,7 +156,7 @@ class Turns:
             if branch.entry is None or branch.above is None:
                 continue
             entry = self._entry(branch)
-            if entry is not None and entry[:5] != branch.entry[:5]:
+            if entry is not None and entry[:4] != branch.entry[:4]:
                 branch.entry = entry
                 heappush(branch.above.heap, entry)
 
@@ -171,7 +170,7 @@ class Turns:
         turn = branch.first()
         if turn is None:
             return None
-        return (*branch.share, *turn, next(self._serial), branch)
+        return (branch.share, *turn, next(self._serial), branch)
 
 
 def _joined(own: _Line, children: Sequence[tuple[Share, _Line]]) -> _Line:
