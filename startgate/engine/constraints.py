@@ -117,6 +117,11 @@ def pinnable(shape: Shape) -> bool:
     return not any(each.honors_affinity and each.min_domains > 1 for each in shape.spread)
 
 
+def spreads_itself(shape: Shape) -> bool:
+    """Whether such pods are among those that they want to be spread with."""
+    return any(each.selector is not None and each.selector.matches(shape.label_map) for each in shape.spread)
+
+
 class _Part(NamedTuple):
     """Nodes that the pods may have together."""
 

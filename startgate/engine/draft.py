@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
-from startgate.engine.constraints import pinnable
+from startgate.engine.constraints import pinnable, spreads_itself
 from startgate.engine.explain import Verdict
 from startgate.engine.ground import Ground
 from startgate.engine.observe import amounts_of
@@ -120,13 +120,10 @@ class Drafts:
         numbers = {"asks": plain(asks), "fits": ",".join([str(count) for count in fits])}
         for level in self._ground.now.books.level(queue).path():
             inner, floor, ceiling = level.inner, level.floor, level.ceiling
-            numbers[f"level {level.name}" if level.parent is not None else "cluster"] = " ".join(
-                [
-                    f"{each}={inner.get(each, 0)}/{floor.get(each, 0)}/{ceiling[each]}"
-                    for each in asks
-                    if each in ceiling
-                ]
-            )
+            charged = [
+                f"{each}={inner.get(each, 0)}/{floor.get(each, 0)}/{ceiling[each]}" for each in asks if each in ceiling
+            ]
+            numbers[f"level {level.name}" if level.parent is not None else "cluster"] = " ".join(charged)
         return numbers
 
     def finish(self, rivals: Sequence[Batch], one_by_one: frozenset[ClaimKind]) -> tuple[Go, ...]:
@@ -219,11 +216,7 @@ def _crowds_out(draft: Draft) -> bool:
     kube-scheduler counts pods nominated to a node as being there, and on no other node: of several on one node each
     would see a skew that the others, in their turn, make good. Without a reservation they come one by one.
     """
-    return any(_spreads_itself(each.shape) and len(_nodes(each)) < count_of(each) for each in draft.placements)
-
-
-def _spreads_itself(shape: Shape) -> bool:
-    return any(each.selector is not None and each.selector.matches(shape.label_map) for each in shape.spread)
+    return any(spreads_itself(each.shape) and len(_nodes(each)) < count_of(each) for each in draft.placements)
 
 
 def _nodes(placement: Placement) -> set[str]:

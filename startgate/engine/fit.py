@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from startgate.engine.cluster import Cluster
+from startgate.engine.constraints import pinnable, spreads_itself
 from startgate.engine.nodes import Ints
 from startgate.engine.surroundings import Surroundings
 from startgate.engine.taking import Taking, those_in
@@ -136,8 +137,9 @@ class Room(Taking):
         to be in one domain go to the one that would have the least left over.
         """
         counts = by_shape(batches)
-        if any(self._stock(shape).total < count for shape, count in counts.items()):
-            return None
+        for shape, count in counts.items():
+            if self._stock(shape).total < count:
+                return None
         orders = list(islice(permutations(self._hardest_first(counts)), ORDERS))
         tries = ((region, order) for region in self._regions(orders[0], batches) for order in orders)
         taken = next((found for region, order in tries if (found := self._take_all(order, counts, region))), None)
@@ -174,11 +176,19 @@ class Room(Taking):
                     self._add(other, slots, pods)
                 return None
             taken[shape] = found
-        if len(taken) > 1 and not all(self._stands(shape, taken, region) for shape in taken):
+        if len(taken) > 1 and not (self._is_sure(taken) and all(self._stands(each, taken, region) for each in taken)):
             for shape, (slots, pods) in taken.items():
                 self._add(shape, slots, pods)
             return None
         return taken
+
+    def _is_sure(self, taken: dict[Shape, tuple[Ints, Ints]]) -> bool:
+        """Whether they will get these places, if one kind has several on a node that reservations would keep apart:
+        then their node selectors have to keep them there, and the others of their gang away."""
+        if not any(spreads_itself(shape) and len(slots) < counts.sum() for shape, (slots, counts) in taken.items()):
+            return True
+        slots = {slot for slots, _ in taken.values() for slot in slots.tolist()}
+        return all(map(pinnable, taken)) and self.cluster.have_own_labels(slots)
 
     def _stands(self, shape: Shape, taken: dict[Shape, tuple[Ints, Ints]], region: Region | None) -> bool:
         """Whether these pods could be bound where they are after all others of their gang, too: kube-scheduler may take
