@@ -28,7 +28,7 @@ ONE: Final = 1 << 256
 
 Share: TypeAlias = int
 """To be compared as it is: in parts of ONE, rounded down. No two ratios of amounts come out the same that aren't, and
-none changes places with another: they differ by more than a part, as long as amounts are below 2 to the power of 127."""
+none changes places with another: they differ by more than a part while amounts are below 2 to the power of 127."""
 
 NOTHING: Final[Share] = ONE << 256
 

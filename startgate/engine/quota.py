@@ -27,6 +27,8 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 _Bounds: TypeAlias = tuple[tuple[Level, int], ...]
+_Chain: TypeAlias = tuple[tuple[Level, int, int | None], ...]
+"""Levels from below, each with its guarantee and its ceiling."""
 
 
 class Books:
@@ -39,6 +41,7 @@ class Books:
         self._now: dict[tuple[str, str], _Bounds] = {}
         self._idle: dict[tuple[str, str], _Bounds] = {}
         """By queue and resource: worked out once, as long as nothing is taken."""
+        self._chains: dict[tuple[str, str], _Chain] = {}
 
     def copy(self) -> "Books":
         """Other books that say the same; what is taken in either isn't seen in the other."""
@@ -46,7 +49,7 @@ class Books:
         twin._tree = self._tree.copy()
         twin.root = twin._tree.root
         twin.problems = self.problems
-        twin._now, twin._idle = {}, self._idle
+        twin._now, twin._idle, twin._chains = {}, self._idle, {}
         return twin
 
     def level(self, queue: str) -> Level:
@@ -89,7 +92,10 @@ class Books:
         known = self._idle if idle else self._now
         found = known.get((queue, resource))
         if found is None:
-            found = known[queue, resource] = _bounds(self.level(queue), resource, idle=idle)
+            chain = self._chains.get((queue, resource))
+            if chain is None:
+                chain = self._chains[queue, resource] = _chain(self.level(queue), resource)
+            found = known[queue, resource] = _bounds(chain, resource, idle=idle)
         return found
 
     def take(self, queue: str, amounts: Amounts) -> None:
@@ -185,7 +191,13 @@ class _Closed(Books):
         return found
 
 
-def _bounds(level: Level, resource: str, *, idle: bool) -> _Bounds:
+def _chain(level: Level, resource: str) -> _Chain:
+    """Of this level and those above it, those that have something to say of this resource."""
+    said = ((each, each.floor.get(resource, 0), each.limit(resource)) for each in level.path())
+    return tuple([each for each in said if each[1] or each[2] is not None])
+
+
+def _bounds(chain: _Chain, resource: str, *, idle: bool) -> _Bounds:
     """What may be asked for as far up as each level that has a ceiling in this resource, from below; each at most what
     the one before it lets through.
 
@@ -194,17 +206,13 @@ def _bounds(level: Level, resource: str, *, idle: bool) -> _Bounds:
     """
     covered, most = 0, None
     found = []
-    each: Level | None = level
-    while each is not None:
+    for each, floor, ceiling in chain:
         inner = (each.idle if idle else each.inner).get(resource, 0)
-        slack = each.floor.get(resource, 0) - inner
-        slack = max(slack, 0)
-        ceiling = each.limit(resource)
+        slack = floor - inner if floor > inner else 0
         if ceiling is not None:
             here = covered + (slack if slack > ceiling - inner else ceiling - inner)
             if most is None or here < most:
                 most = here
             found.append((each, most))
         covered += slack
-        each = each.parent
     return tuple(found)

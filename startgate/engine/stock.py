@@ -132,11 +132,12 @@ class Stock:
         lent = self._nodes.lent(self.priority)
         if lent is not None:
             here = np.minimum(here + lent[self.rows, slots], self._nodes.offers[self.rows, slots])
-        fits = self.count(here, self.mask[slots])
-        self.total += int(np.add.reduce(fits - self.fits[slots]))
+        # `take` gives what an index gives, in a fraction of the time.
+        fits = self.count(here, self.mask.take(slots))
+        self.total += int(np.add.reduce(fits - self.fits.take(slots)))
         self.fits[slots] = fits
-        share = np.add.reduce(here * self._weights[:, slots], axis=0).astype(np.int64)
-        key = self._order[slots] + (fits << 36) + (share << 20)
+        share = np.add.reduce(here * self._weights.take(slots, axis=1), axis=0).astype(np.int64)
+        key = self._order.take(slots) + (fits << 36) + (share << 20)
         key[fits == 0] = NOWHERE
         self.key[slots] = key
 

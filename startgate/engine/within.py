@@ -60,7 +60,9 @@ class Best(NamedTuple):
 
 def within_of(batches: Iterable[Batch]) -> Within | None:
     """That of all these pods, which are of one gang."""
-    return next((batch.within for batch in batches), None)
+    for batch in batches:
+        return batch.within
+    return None
 
 
 def anywhere(batches: Iterable[Batch]) -> tuple[Batch, ...]:
