@@ -173,7 +173,7 @@ class _Decision:
 
     def _note_next(self, gang: Waiting) -> None:
         if gang.queue not in self.heads:
-            for seat in self.ground.shares.seat(gang.queue).path():
+            for seat in self.ground.shares.seat(gang.queue).path:
                 self.heads.setdefault(seat.name, gang.gang)
 
     def _is_lost(self, gang: Waiting, trial: Trial) -> bool:

@@ -14,7 +14,7 @@ What always holds: amounts and shares are exact; what is deserved stays as it is
 starts moves from what is asked to what is used, and the sum of the two is the same); only `take` changes the use.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -49,6 +49,7 @@ class Seat:
         "level",
         "own",
         "parent",
+        "path",
         "request",
         "use",
         "weight",
@@ -58,6 +59,8 @@ class Seat:
         self.level = level
         self.parent = parent
         self.own = own
+        self.path: tuple[Seat, ...] = (self, *(() if parent is None else parent.path))
+        """This seat and all above it, the root last."""
         self.children: list[Seat] = []
         self.weight = 1 if own else level.weight
         self.floor: Mapping[str, int] = {} if own or parent is None else level.floor
@@ -83,13 +86,6 @@ class Seat:
     def limit(self, resource: str) -> int | None:
         """The capability in this resource, if there is one."""
         return self.level.limit(resource)
-
-    def path(self) -> "Iterator[Seat]":
-        """This seat and all above it, the root last."""
-        seat: Seat | None = self
-        while seat is not None:
-            yield seat
-            seat = seat.parent
 
     def share(self) -> Share:
         """The greatest of allocated / deserved; worked out when it is asked for."""
@@ -173,7 +169,7 @@ class Shares:
 
     def take(self, queue: str, amounts: Amounts) -> None:
         """So much more is used by this queue (less, where it is negative), and so by each above it."""
-        for seat in self.seat(queue).path():
+        for seat in self.seat(queue).path:
             seat.take(amounts)
 
     def share(self, seat: Seat, more: Amounts | None = None) -> Share:
@@ -185,15 +181,10 @@ class Shares:
         left, right = self.seat(queue), self.seat(other)
         if left is right:
             return None
-        above = dict(
-            zip(left.path(), (left, *left.path()), strict=False)
-        )  # each above, with the branch that leads to it
-        branch = right
-        for each in right.path():
-            if each in above:
-                return above[each], branch
-            branch = each
-        raise AssertionError("all paths end at the root")
+        for mine, theirs in zip(reversed(left.path), reversed(right.path), strict=False):
+            if mine is not theirs:
+                return mine, theirs
+        raise AssertionError("gangs sit at the ends of the tree: neither seat is above the other")
 
     def claimed(self, seat: Seat, asks: Amounts, line: Rule) -> set[str]:
         """The resources that these asks could claim from others by this line.
@@ -223,11 +214,8 @@ class Shares:
 
     def above(self, seat: Seat, resources: Iterable[str], line: Rule) -> set[str]:
         """In which of these resources the seat uses more than this line: those that the claimant has `claimed`."""
-        return {each for each in resources if seat.use.get(each, 0) > _line(seat, each, line)}
-
-
-def _line(seat: Seat, resource: str, line: Rule) -> int:
-    return (seat.floor if line is Rule.GUARANTEE else seat.deserved).get(resource, 0)
+        use, kept = seat.use, seat.floor if line is Rule.GUARANTEE else seat.deserved
+        return {each for each in resources if use.get(each, 0) > kept.get(each, 0)}
 
 
 def _positive(held: Amounts) -> dict[str, int]:

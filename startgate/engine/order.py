@@ -90,7 +90,7 @@ class Turns:
     def _grow(self, seat: Seat) -> _Branch:
         """The branch of this seat, with all that leads to it."""
         way = []
-        for each in seat.path():
+        for each in seat.path:
             if each in self._branches:
                 break
             way.append(each)
@@ -137,7 +137,7 @@ class Turns:
 
     def moved(self, queue: str) -> None:
         """Says that the share of this queue, and of those above it, has changed."""
-        way = [self._branches[seat] for seat in self._shares.seat(queue).path() if seat in self._branches]
+        way = [self._branches[seat] for seat in self._shares.seat(queue).path if seat in self._branches]
         if self._line is not None:
             if all(branch.share == branch.seat.share() for branch in way):
                 return

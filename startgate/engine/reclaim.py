@@ -97,7 +97,7 @@ class Reclaim:
         lines = [
             rule
             for rule in (Rule.GUARANTEE, Rule.DESERVED)
-            if any(shares.within(seat, asks, rule) for seat in shares.seat(gang.queue).path() if seat.parent)
+            if any(shares.within(seat, asks, rule) for seat in shares.seat(gang.queue).path if seat.parent)
         ]
         for rule in lines:
             yield frozenset({rule})
@@ -157,9 +157,11 @@ class _Search:
         """By queue that may have to give: the branches, and the resources in which theirs is compared."""
         self._claims: dict[Seat, frozenset[str]] = {}
         """By branch of the claimant: what it may claim from others, before anybody goes."""
-        self._after: dict[str, Share] = {}
-        """By queue: the share of the claimant's branch with the claimant in it, before anybody goes: who is taken of
-        that branch may be spared in the end."""
+        self._after: dict[Seat, Share] = {}
+        """By branch of the claimant: its share with the claimant in it, before anybody goes: who is taken of that
+        branch may be spared in the end."""
+        self._above: dict[tuple[Seat, Seat], bool] = {}
+        """By the two branches: whether theirs is above its line in something that is claimed, before anybody goes."""
         self._over: dict[str, frozenset[str]] = {}
         """By queue: what `_gives` says, as long as nobody else is taken."""
         self._taken: dict[Unit, _Case] = {}
@@ -176,12 +178,13 @@ class _Search:
         if mine not in self._claims:
             within = shares.within(mine, self._asks, self._line)
             self._claims[mine] = frozenset(shares.claimed(mine, self._asks, self._line) if within else ())
+            self._after[mine] = shares.share(mine, self._asks)
         claimed = self._claims[mine]
-        if not shares.above(theirs, claimed, self._line):
-            return False
-        self._pairs[queue] = (mine, theirs, claimed)
-        self._after[queue] = shares.share(mine, self._asks)
-        return True
+        if pair not in self._above:
+            self._above[pair] = bool(shares.above(theirs, claimed, self._line))
+        if self._above[pair]:
+            self._pairs[queue] = (mine, theirs, claimed)
+        return self._above[pair]
 
     def run(self, candidates: Iterator[Unit]) -> tuple[dict[Unit, _Case], bool]:
         """Those who have to go, off the ground; empty, with all on it, where it can't be done. And whether there was
@@ -249,7 +252,7 @@ class _Search:
         above = self._over[queue]
         if line is None or above.isdisjoint(unit.charge):
             return None
-        if self._falls_below(theirs, unit, above, line) and not self._after[queue] < shares.share(theirs):
+        if self._falls_below(theirs, unit, above, line) and not self._after[mine] < shares.share(theirs):
             return None
         return _Case(line, mine, theirs, tuple(sorted(above)), (dict(mine.use), dict(theirs.use)))
 
@@ -266,7 +269,7 @@ class _Search:
         those."""
         line = self._line
         assert line is not None
-        for each in seat.path():
+        for each in seat.path:
             if not each.reclaimable:
                 return False
             if each is branch:

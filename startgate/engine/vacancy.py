@@ -92,17 +92,15 @@ class Vacancy:
     def amounts_on(self, placements: Iterable[Placement]) -> Ints:
         """What these pods ask for by node, resources x slots; on nodes that aren't known, nothing."""
         sums = np.zeros_like(self._free)
-        where: dict[Shape, tuple[list[int], list[int]]] = {}
+        slots = self.cluster.slots
+        where: dict[Shape, list[tuple[int, int]]] = {}
         for placement in placements:
-            slots, counts = where.setdefault(placement.shape, ([], []))
-            for name, pods in placement.nodes:
-                slot = self.cluster.slots.get(name)
-                if slot is not None:
-                    slots.append(slot)
-                    counts.append(pods)
-        for shape, (slots, counts) in where.items():
+            known = [(slots[name], pods) for name, pods in placement.nodes if name in slots]
+            where.setdefault(placement.shape, []).extend(known)
+        for shape, known in where.items():
             rows, asked = self._costs(shape)
-            np.add.at(sums, (rows, np.array(slots, dtype=np.int64)), asked * np.array(counts, dtype=np.int64))
+            there, pods = np.array(known, dtype=np.int64).reshape(-1, 2).T
+            np.add.at(sums, (rows, there), asked * pods)
         return sums
 
     def matching(self, shape: Shape) -> Bools:

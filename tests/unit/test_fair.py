@@ -161,10 +161,10 @@ def test_gangs_of_an_inner_queue_stand_beside_its_children() -> None:
 def test_what_is_used_counts_up_to_the_root_without_what_leaves() -> None:
     queues = {"p": queue(), "a": queue("p"), "b": queue("p")}
     made = shares(queues, 10, used={"a": 5, "b": 2}, going={"a": 3})
-    assert [seat.use for seat in made.seat("a").path()] == [{GPU: 2}, {GPU: 4}, {GPU: 4}]
+    assert [seat.use for seat in made.seat("a").path] == [{GPU: 2}, {GPU: 4}, {GPU: 4}]
     made.take("a", {GPU: 4, "cpu": 1})
     made.take("b", {GPU: -2})
-    assert [seat.use for seat in made.seat("a").path()] == [{GPU: 6, "cpu": 1}] * 3
+    assert [seat.use for seat in made.seat("a").path] == [{GPU: 6, "cpu": 1}] * 3
     assert made.seat("b").use == {}
 
 

@@ -91,7 +91,7 @@ class Case:
     def seats(self) -> dict[Place, Seat]:
         found = {}
         for name in self.names:
-            for seat in self.shares.seat(name).path():
+            for seat in self.shares.seat(name).path:
                 if seat.parent is not None:
                     found[(seat.name, seat.own)] = seat
         return found
