@@ -20,7 +20,7 @@ from startgate.engine import explain
 from startgate.engine.admitted import ONE_BY_ONE, Admitted
 from startgate.engine.draft import Drafts, Trial, some, trial_of
 from startgate.engine.explain import Verdict
-from startgate.engine.fair import NOTHING, ONE, Seat
+from startgate.engine.fair import EVEN, NOTHING, Seat
 from startgate.engine.ground import Ground, Hold
 from startgate.engine.observe import amounts_of
 from startgate.engine.order import Turns
@@ -344,7 +344,7 @@ class _Decision:
                 reserved=_positive(reserved),
                 headroom=books.headroom(name),
                 deserved=_positive(seat.deserved),
-                share=None if share == NOTHING and seat.use else (0.0 if share == NOTHING else share / ONE),
+                share=None if share == NOTHING and seat.use else (0.0 if share == NOTHING else share / EVEN),
                 next=self.heads.get(name, ""),
                 problems=tuple(books.problems[name]),
             )

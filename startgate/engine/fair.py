@@ -23,14 +23,14 @@ from startgate.engine.tree import Level
 from startgate.engine.world import Rule
 from startgate.model.resources import Amounts, add, subtract
 
-ONE: Final = 1 << 256
+EVEN: Final = 1 << 256
 """The share of who has just what it deserves."""
 
 Share: TypeAlias = int
-"""To be compared as it is: in parts of ONE, rounded down. No two ratios of amounts come out the same that aren't, and
+"""To be compared as it is: in parts of EVEN, rounded down. No two ratios of amounts come out the same that aren't, and
 none changes places with another: they differ by more than a part while amounts are below 2 to the power of 127."""
 
-NOTHING: Final[Share] = ONE << 256
+NOTHING: Final[Share] = EVEN << 256
 
 
 class Seat:
@@ -234,7 +234,7 @@ def _share(use: Amounts, deserved: Amounts) -> Share:
             return NOTHING
         if count * bottom > top * due:
             top, bottom = count, due
-    return top * ONE // bottom
+    return top * EVEN // bottom
 
 
 def _requested(children: Sequence[Seat]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from startgate.engine.fair import NOTHING, ONE, Seat, Shares
+from startgate.engine.fair import EVEN, NOTHING, Seat, Shares
 from startgate.engine.quota import Books
 from startgate.engine.world import Rule
 from startgate.model.queue import QueueSpec
@@ -175,11 +175,11 @@ def test_the_share_is_the_greatest_of_what_is_used_by_what_is_deserved() -> None
         used={"q": {"cpu": 6000, GPU: 1}},
     )
     seat = made.seat("q")
-    assert made.share(seat) == ONE * 3 // 4
-    assert made.share(seat, {GPU: 4}) == ONE * 5 // 4
-    assert made.share(seat) == ONE * 3 // 4, "asking changes nothing"
+    assert made.share(seat) == EVEN * 3 // 4
+    assert made.share(seat, {GPU: 4}) == EVEN * 5 // 4
+    assert made.share(seat) == EVEN * 3 // 4, "asking changes nothing"
     made.take("q", {GPU: 3})
-    assert made.share(seat) == ONE
+    assert made.share(seat) == EVEN
     made.take("q", {"cpu": -6000, GPU: -4})
     assert made.share(seat) == 0
 
@@ -188,7 +188,7 @@ def test_who_deserves_nothing_of_what_it_has_comes_last() -> None:
     queues = {"none": queue(due={"cpu": 0, GPU: 0}), "no-gpu": queue(due={"cpu": 1, GPU: 0}), "over": queue(due=1)}
     made = shares(queues, {"cpu": 100_000, GPU: 100}, used={"over": 99})
     assert made.share(made.seat("none")) == NOTHING
-    assert made.share(made.seat("no-gpu"), {"cpu": 1000}) == ONE
+    assert made.share(made.seat("no-gpu"), {"cpu": 1000}) == EVEN
     assert made.share(made.seat("no-gpu"), {GPU: 1}) == NOTHING
     assert made.share(made.seat("over")) < NOTHING
 
@@ -201,8 +201,8 @@ def test_shares_that_floats_cannot_tell_apart_are_compared_exactly() -> None:
         used={"a": {"memory": 2**62 - 1}, "b": {"memory": 2**62 - 2}},
     )
     a, b = made.share(made.seat("a")), made.share(made.seat("b"))
-    assert a / ONE == b / ONE == 1.0
-    assert b < a < ONE
+    assert a / EVEN == b / EVEN == 1.0
+    assert b < a < EVEN
     both = shares(
         {"q": queue(due={"memory": 2**62, GPU: 2**62})},
         {"memory": 2**63},
@@ -323,7 +323,7 @@ def test_what_there_is_plenty_of_says_nothing_of_who_asks_for_much() -> None:
     queues = {"a": queue(due=8), "b": queue(due=8)}
     used = {"a": {GPU: 4, "pods": 4}, "b": {GPU: 6, "pods": 6}}
     made = shares(queues, plenty, used=used, asks={"a": {GPU: 1, "pods": 1}, "b": {GPU: 50, "pods": 50}})
-    assert [made.seat(each).share() for each in ("a", "b")] == [ONE // 2, ONE * 3 // 4]
+    assert [made.seat(each).share() for each in ("a", "b")] == [EVEN // 2, EVEN * 3 // 4]
 
 
 def test_counter_example_who_asks_for_little_comes_after_who_asks_for_much() -> None:

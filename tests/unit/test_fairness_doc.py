@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from startgate.engine.cycle import decide
-from startgate.engine.fair import Seat, Shares
+from startgate.engine.fair import EVEN, Seat, Shares
 from startgate.engine.ground import Ground
 from startgate.engine.order import Turns
 from startgate.engine.world import Holder, Placement, Plan, Waiting, World
@@ -138,7 +138,7 @@ def test_what_each_queue_deserves_and_its_share() -> None:
     for name in queues():
         seat = _whole(ground.shares, name)
         numbers = [amount(each.get(GPU, 0)) for each in (seat.floor, seat.deserved, seat.use)]
-        found.append([name, *numbers, share(float(seat.share()[0]))])
+        found.append([name, *numbers, share(seat.share() / EVEN)])
     assert found == table("shares")
 
 
@@ -148,7 +148,7 @@ def test_the_figures_in_the_sentences() -> None:
     due = {name: seat.deserved[GPU] for name in queues() if (seat := _whole(shares, name))}
     used = {name: seat.use[GPU] for name in queues() if (seat := _whole(shares, name))}
     mine, theirs, more = shares.seat("vision"), shares.seat("speech"), {GPU: rows["train-b"].pods}
-    after, before = (share(float(each[0])) for each in (shares.share(mine, more), shares.share(theirs)))
+    after, before = (share(each / EVEN) for each in (shares.share(mine, more), shares.share(theirs)))
     text = " ".join(PAGE.split())
     for figures in (
         f"what remains: {len(NODES) * EACH} − {due['prod']} − {due['research']} = {due['scratch']}",  # noqa: RUF001

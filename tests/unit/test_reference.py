@@ -10,7 +10,7 @@ from math import inf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from startgate.engine.fair import NOTHING, ONE, Seat, Shares
+from startgate.engine.fair import EVEN, NOTHING, Seat, Shares
 from startgate.engine.order import Turns
 from startgate.engine.quota import Books
 from startgate.engine.world import Rule, Waiting
@@ -98,7 +98,7 @@ class Case:
 
     def share(self, place: Place) -> object:
         share = self.fairness.share(place)
-        return NOTHING if share == inf else share * ONE // 1
+        return NOTHING if share == inf else share * EVEN // 1
 
 
 CASES = st.builds(Case, trees(), COUNTS, HELD, HELD, HELD)
