@@ -80,7 +80,7 @@ async def test_parallelism_changes_while_its_gang_waits(field: Field) -> None:
     for name, pods in (("down", 2), ("least", 1)):
         await field.phase(name, Phase.RUNNING)
         await field.runs(name, pods)
-    await field.waits("up", Code.QUEUE_CAPABILITY)  # it needs the whole queue: nothing frees that while others are there
+    await field.waits("up", Code.QUEUE_CAPABILITY)  # it needs the whole queue, so it comes last
     await scale(field, "nothing", 2)
     await field.phase("nothing", Phase.RUNNING)
     for name in ("down", "nothing"):
