@@ -34,6 +34,9 @@ LONGEST_REST: Final = 600.0
 """Seconds for which a gang is asked no more that something keeps from giving way (a budget, a policy): twice as long
 each time, since what others gave up beside it was for nothing, and they start again."""
 
+MOST_NODES: Final = 500
+"""So many nodes of a proof are recorded; a gang that needs more looks for its places anew."""
+
 LONGEST_SENTENCE: Final = 1000
 """Characters kept of what a Job's annotation says."""
 
@@ -193,7 +196,9 @@ def _pledge(claimant: State, evicts: list[Evict], at: str) -> Pledge:
     pledge = claimant.pledge
     if pledge is not None and pledge.victims == victims:
         return pledge  # it is on record: one of them was refused then
-    return Pledge(id=uuid.uuid4().hex, at=at, rule=str(evicts[0].rule), victims=victims)
+    places = evicts[0].places
+    nodes = dict(places) if len(places) <= MOST_NODES else {}
+    return Pledge(id=uuid.uuid4().hex, at=at, rule=str(evicts[0].rule), victims=victims, nodes=nodes)
 
 
 def _flight(victim: State, evict: Evict, at: str) -> Flight:

@@ -198,7 +198,8 @@ class Gangs:
         assert asks is not None
         self._follow_victims(state, holders)
         if barred or state.victims:
-            return msgspec.structs.replace(asks, obstacle=barred, victims=state.victims)
+            places = tuple(state.pledge.nodes.items()) if state.pledge and state.victims else ()
+            return msgspec.structs.replace(asks, obstacle=barred, victims=state.victims, places=places)
         return asks
 
     def _follow_victims(self, state: State, holders: Mapping[str, Holder]) -> None:

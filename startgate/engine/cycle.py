@@ -126,7 +126,7 @@ class _Decision:
                 continue
             # Also where others than its victims are leaving still: it was proved that it fits once they are gone too,
             # and a victim that is gone before them would be back at once, to be told to go again.
-            placements = self.ground.place_ahead(gang.queue, minimum, asks)
+            placements = self.ground.place_ahead(gang.queue, minimum, asks, gang.places)
             if placements is not None:
                 self.asking.remove(gang)
                 self._hold(Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements))
@@ -220,7 +220,7 @@ class _Decision:
         if self.ground.now.books.refusal(gang.queue, asks) is not None:
             return False
         fits = [self.ground.now.room.fits(batch.shape, within=batch.within) for batch in minimum]
-        placements = self.ground.place(minimum)
+        placements = self.ground.place(minimum, gang.places)
         if placements is None:
             return False
         numbers = self.drafts.numbers(gang.queue, asks, fits)

@@ -22,7 +22,7 @@ from startgate.engine.constraints import pinnable, spreads_itself
 from startgate.engine.nodes import Ints
 from startgate.engine.surroundings import Surroundings
 from startgate.engine.taking import Taking, those_in
-from startgate.engine.within import Best, Need, Region, best, homes, parts, regions, soonest, within_of
+from startgate.engine.within import Best, Need, Region, best, homes, of_places, parts, regions, soonest, within_of
 from startgate.engine.world import Batch, Placement, Within
 from startgate.model.shape import Shape
 
@@ -128,20 +128,25 @@ class Room(Taking):
                 found = Best(pods, region.selector[within.key], found.domains)
         return found
 
-    def place(self, batches: Sequence[Batch]) -> tuple[Placement, ...] | None:
+    def place(self, batches: Sequence[Batch], places: Sequence[tuple[str, int]] = ()) -> tuple[Placement, ...] | None:
         """Takes room for all of these pods together, or for none of them (None).
 
         Placements are in the order of the batches. Best fit: nodes that would have the least left over come
         first, so that the largest whole nodes stay free. The hardest shape is placed first: the one with the
         largest share of an average node in one resource, then the one with the fewest nodes to go to. Pods that are
-        to be in one domain go to the one that would have the least left over.
+        to be in one domain go to the one that would have the least left over. `places`, (node name, how many), are
+        tried before all others.
         """
         counts = by_shape(batches)
         for shape, count in counts.items():
             if self._stock(shape).total < count:
                 return None
         orders = list(islice(permutations(self._hardest_first(counts)), ORDERS))
-        tries = ((region, order) for region in self._regions(orders[0], batches) for order in orders)
+        regions = self._regions(orders[0], batches)
+        if places:
+            known = [*regions]
+            regions = (*(of_places(self.cluster, region, places) for region in known), *known)
+        tries = ((region, order) for region in regions for order in orders)
         taken = next((found for region, order in tries if (found := self._take_all(order, counts, region))), None)
         if taken is None:
             return None

@@ -9,6 +9,7 @@ share; `lift` undoes `hold` exactly, and `restore` undoes `remove`.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,6 +24,9 @@ from startgate.model.resources import Amounts, add, subtract
 UNPAID = frozenset({ClaimKind.BIND, ClaimKind.REPLACE})
 """Claims that nothing is held for: their pods are charged already, or somebody who leaves still pays for the slot."""
 
+
+Places: TypeAlias = Sequence[tuple[str, int]]
+"""(node name, how many): where to try first."""
 
 FRESH, SURPLUS, WHOLE = range(3)
 
@@ -95,11 +99,13 @@ class View:
         self.books.take(hold.queue, negative(hold.asks))
         self.room.let_go(hold.placements)
 
-    def place(self, queue: str, batches: Sequence[Batch], asks: Amounts) -> tuple[Placement, ...] | None:
+    def place(
+        self, queue: str, batches: Sequence[Batch], asks: Amounts, places: Places = ()
+    ) -> tuple[Placement, ...] | None:
         """Room for these pods, taken, if quota and nodes have it for all of them; else None, with nothing changed."""
         if self.books.refusal(queue, asks) is not None:
             return None
-        return self.room.place(batches)
+        return self.room.place(batches, places)
 
     def fits(self, queue: str, batches: Sequence[Batch], asks: Amounts) -> bool:
         """Whether `place` would find it; nothing is taken."""
@@ -165,9 +171,9 @@ class Ground:
             view.books.take(queue, amounts)
         self.shares.take(queue, amounts)
 
-    def place(self, batches: Sequence[Batch]) -> tuple[Placement, ...] | None:
+    def place(self, batches: Sequence[Batch], places: Places = ()) -> tuple[Placement, ...] | None:
         """Room for these pods now, taken; None, with nothing changed, where there isn't enough for all."""
-        placements = self.now.room.place(batches)
+        placements = self.now.room.place(batches, places)
         if placements is not None:
             self._mirror(self.now, placements)
         return placements
@@ -189,9 +195,11 @@ class Ground:
         for view in self._views():
             view.room.free_up(placements)
 
-    def place_ahead(self, queue: str, batches: Sequence[Batch], asks: Amounts) -> tuple[Placement, ...] | None:
+    def place_ahead(
+        self, queue: str, batches: Sequence[Batch], asks: Amounts, places: Places = ()
+    ) -> tuple[Placement, ...] | None:
         """Room for these pods, and quota, once what leaves is gone; both are taken. None where that isn't enough."""
-        placements = self.ahead.place(queue, batches, asks)
+        placements = self.ahead.place(queue, batches, asks, places)
         if placements is not None:
             self._mirror(self.ahead, placements)
             self.take(queue, asks)
@@ -213,7 +221,7 @@ class Ground:
         taken, found = [], None
         for gang in order:
             asks = amounts_of(gang.minimum)
-            placements = self.place_ahead(gang.queue, gang.minimum, asks)
+            placements = self.place_ahead(gang.queue, gang.minimum, asks, gang.places)
             if placements is None:
                 found = gang
                 break

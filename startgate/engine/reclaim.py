@@ -11,6 +11,7 @@ Design: "Reclaim" and "Preemption in a queue". What always holds:
 * The same ground gives the same answer.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -120,13 +121,15 @@ class Reclaim:
             hold = Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements)
         return Found(
             hold=hold,
-            evictions=self._evictions(gang, asks, leaving),
+            evictions=self._evictions(gang, asks, leaving, _places(hold)),
             pods=sum(unit.pods for unit in leaving),
             cancelled=tuple(unit.holder.gang for unit in chosen if unit.fresh),
             queues=frozenset(unit.holder.queue for unit in chosen),
         )
 
-    def _evictions(self, gang: Waiting, asks: Amounts, chosen: "dict[Unit, _Case]") -> tuple[Evict, ...]:
+    def _evictions(
+        self, gang: Waiting, asks: Amounts, chosen: "dict[Unit, _Case]", places: tuple[tuple[str, int], ...]
+    ) -> tuple[Evict, ...]:
         """One for each victim: whole, or so many of its surplus."""
         made: dict[str, Evict] = {}
         for unit, case in chosen.items():
@@ -139,6 +142,7 @@ class Reclaim:
                 pods=max(pods, before.pods) if before and pods else pods,
                 reason=_reason(gang, unit, case),
                 numbers=_numbers(asks, case),
+                places=places,
             )
         return tuple(made.values())
 
@@ -284,6 +288,14 @@ class _Search:
     def _falls_below(self, branch: Seat, unit: Unit, above: frozenset[str], line: Rule) -> bool:
         kept = _kept(branch, line)
         return any(branch.use.get(each, 0) - unit.charge.get(each, 0) < kept.get(each, 0) for each in above)
+
+
+def _places(hold: Hold | None) -> tuple[tuple[str, int], ...]:
+    """By node, how many of the claimant's pods."""
+    counts: Counter[str] = Counter()
+    for placement in hold.placements if hold is not None else ():
+        counts.update(dict(placement.nodes))
+    return tuple(counts.items())
 
 
 def _kept(seat: Seat, line: Rule) -> Amounts:

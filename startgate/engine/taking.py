@@ -71,7 +71,7 @@ class Taking(Vacancy):
         stock = self._stock(shape)
         fits, key, total = stock.fits, stock.key, stock.total
         if region is not None:
-            fits = fits * region.inside
+            fits = fits * region.inside if region.most is None else np.minimum(fits, region.most) * region.inside
             total = int(fits.sum())
             if region.few is not None:
                 key = in_few(self.cluster, region.few, Need(pods, fits, key))

@@ -46,6 +46,8 @@ class Region(NamedTuple):
     """What their node selectors get with it."""
     few: NumberOf | None = None
     """Domains of which they should have as few as can be."""
+    most: Ints | None = None
+    """By slot: no more than so many of them."""
 
 
 class Best(NamedTuple):
@@ -85,6 +87,17 @@ def regions(cluster: Cluster, within: Within, needs: Sequence[Need]) -> Iterator
     else:
         for number in _tightest_first(cluster, outer, needs):
             yield _region(cluster, within, outer == number, inner)
+
+
+def of_places(cluster: Cluster, region: Region | None, places: Iterable[tuple[str, int]]) -> Region:
+    """What these places, (node name, how many), are of the region; None: of all nodes."""
+    most = np.zeros(cluster.offers.shape[1], dtype=np.int64)
+    for name, count in places:
+        if name in cluster.slots:
+            most[cluster.slots[name]] = count
+    if region is None:
+        return Region(most > 0, {}, most=most)
+    return region._replace(inside=region.inside & (most > 0), most=most)
 
 
 def homes(cluster: Cluster, within: Within, need: Need) -> Iterator[Region]:

@@ -107,6 +107,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     victims: tuple[str, ...] = ()
     """Gangs that were told to give way for it. As long as pods are leaving, theirs or others', that it needs gone, what
     they free is held for it; when all are gone it comes before others, until it has started or couldn't."""
+    places: tuple[tuple[str, int], ...] = ()
+    """(node name, how many): where it was proved to have room once those are gone. Tried before other nodes."""
 
     @cached_property
     def turn(self) -> tuple[int, float, str]:
@@ -232,6 +234,8 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True):
     """For the victim: who took its place, and by which rule."""
     numbers: Mapping[str, str]
     """What the rule saw, for the audit log."""
+    places: tuple[tuple[str, int], ...] = ()
+    """(node name, how many): where the claimant will go, by the proof."""
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):

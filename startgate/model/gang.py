@@ -52,6 +52,9 @@ class Pledge(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     at: Annotated[str, Meta(description="When it was decided (RFC 3339).")]
     rule: Annotated[str, Meta(description="By which rule: guarantee, deserved or priority.")]
     victims: Annotated[list[str], Meta(description="The gangs that give way, as NAMESPACE/NAME.")]
+    nodes: Annotated[
+        dict[str, int], Meta(description="Where its pods will go, by the proof: how many to which node.")
+    ] = {}
 
 
 class Yielded(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
@@ -103,7 +106,9 @@ class GangStatus(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
     admission: Admission | UnsetType = UNSET
     claim: Pledge | UnsetType = UNSET
     yielded: Yielded | UnsetType = UNSET
-    taken_back: Annotated[int, Meta(ge=0, description="How often in a row it was taken back; 0 again after it ran for ten minutes.")] = 0
+    taken_back: Annotated[
+        int, Meta(ge=0, description="How often in a row it was taken back; 0 again after it ran for ten minutes.")
+    ] = 0
     not_before: Annotated[str, Meta(description="Taken back: not tried again before this time.")] = ""
     conditions: list[Condition] = []
     transitions: Annotated[

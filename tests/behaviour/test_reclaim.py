@@ -6,6 +6,7 @@ counted; that what it frees goes to whom it was freed for; and that a refusal or
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -157,6 +158,7 @@ async def test_what_is_freed_is_held_until_the_last_victim_is_gone(field: Field)
     assert field.opened("claimant") == {}
     await field.phase("claimant", Phase.RUNNING)
     await field.runs("claimant", 4)
+    assert Counter(pod.node for pod in field.bound("claimant")) == pledge.nodes, "where the proof had them"
     gone = max(change.old.version for change in field.pod_changes if change.new is None and change.old)
     assert min(field.opened("claimant").values()) > gone, "no gate was open before the last of them was gone"
     assert len(field.opened("quick")) == before

@@ -72,6 +72,7 @@ class Gang(msgspec.Struct, kw_only=True):
     """Pods made for slots that nothing fills."""
     pods: list[Pod] = []
     victims: tuple[str, ...] = ()
+    places: tuple[tuple[str, int], ...] = ()
 
     @property
     def there(self) -> list[Pod]:
@@ -139,6 +140,7 @@ class Gang(msgspec.Struct, kw_only=True):
             lasts=self.lasts,
             obstacle=None if self.started else self.obstacle,
             victims=self.victims,
+            places=self.places if self.victims else (),
         )
 
     def surplus(self) -> list[Pod]:
@@ -343,7 +345,7 @@ class Model:
                 pod.leaving = True
                 gang.slots[pod.shape] -= 1
         claimant = self.gangs[evict.claimant]
-        claimant.victims = (*claimant.victims, evict.gang)
+        claimant.victims, claimant.places = (*claimant.victims, evict.gang), evict.places
 
 
 def counted(batches: Iterable[Batch]) -> Counter[Shape]:

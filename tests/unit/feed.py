@@ -118,7 +118,13 @@ class Feed:
 
     def claimant(self, job: str, *victims: str, queue: str = "q") -> None:
         """A Gang that waits, and for which these gave way."""
-        pledge = Pledge(id="p", at=rfc3339(NOW), rule="deserved", victims=[f"n/job-{victim}" for victim in victims])
+        pledge = Pledge(
+            id="p",
+            at=rfc3339(NOW),
+            rule="deserved",
+            victims=[f"n/job-{victim}" for victim in victims],
+            nodes={"n1": 2},
+        )
         self._gang(job, 2, GangStatus(claim=pledge), queue)
 
     def _gang(self, job: str, pods: int, status: GangStatus, queue: str = "q") -> None:

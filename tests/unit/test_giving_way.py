@@ -422,3 +422,46 @@ def test_who_can_start_already_leaves_the_place_of_who_waits_for_pods_on_their_w
     assert went(plan) == ["old"]
     assert {name for each in go_of(plan, "old").placements for name, _ in each.nodes} == {"n1", "n2"}
     assert stay_of(plan, "young").reason.code is Code.MAKING_ROOM
+
+
+def _after_the_proof(*, there: bool = True) -> Field:
+    """n0 would be the best fit for a pod of one cpu; n1 is the node that somebody left for it."""
+    nodes = [node("n0", cpu="1"), node("n2", cpu="3")]
+    return Field(cluster(*nodes, *((node("n1", cpu="4"),) if there else ())), ANY)
+
+
+def _heir() -> Waiting:
+    return gang("c", "q", (1, ONE), victims=("ns/v",), places=(("n1", 1),))
+
+
+def test_who_others_gave_way_for_goes_where_the_proof_had_it() -> None:
+    plan = decide(_after_the_proof().with_waiting(_heir()), 100.0)
+    assert [each.nodes for each in go_of(plan, "c").placements] == [(("n1", 1),)]
+
+
+def test_it_goes_elsewhere_where_that_node_is_gone_or_taken() -> None:
+    taken = _after_the_proof()
+    taken.runs("x", "q", shape(cpu=4), {"n1": 1})
+    for field in (_after_the_proof(there=False), taken):
+        plan = decide(field.with_waiting(_heir()), 100.0)
+        assert [each.nodes for each in go_of(plan, "c").placements] == [(("n0", 1),)]
+
+
+def test_of_a_node_that_two_were_proved_to_share_each_takes_its_part() -> None:
+    """By best fit the first would fill n0, and leave the other no place."""
+    field = Field(cluster(node("n0", cpu="2"), node("n1", cpu="3")), ANY)
+    first = gang("a", "q", (2, ONE), victims=("ns/v",), places=(("n0", 1), ("n1", 1)))
+    second = gang("b", "q", (1, shape(cpu=2)), since=1.0, victims=("ns/v",), places=(("n1", 1),))
+    plan = decide(field.with_waiting(first, second), 100.0)
+    assert {name: go_of(plan, name).placements[0].nodes for name in "ab"} == {
+        "a": (("n0", 1), ("n1", 1)),
+        "b": (("n1", 1),),
+    }
+
+
+def test_who_gives_way_is_told_where_the_claimant_will_go() -> None:
+    field = Field(cluster(node("n0", cpu="2"), node("n1", cpu="2")), ANY)
+    field.runs("v", "q", ONE, {"n0": 2})
+    field.runs("w", "q", ONE, {"n1": 2}, takeable=False)
+    plan = decide(field.with_waiting(gang("c", "q", (2, ONE), priority=1)), 100.0)
+    assert [(each.gang, each.places) for each in plan.evict] == [("ns/v", (("n0", 2),))]

@@ -155,6 +155,8 @@ async def test_room_is_held_for_a_claimant_by_what_its_gang_says(cache: Cache) -
     feed = Feed(cache)
     claimant(feed)
     assert waits_for(feed, "c") == ("n/job-x", "n/job-y")
+    (asks,) = [each for each in feed.world().waiting if each.victims]
+    assert asks.places == (("n1", 2),), "where it was proved to have room"
 
 
 async def test_a_victim_that_is_gone_is_none_any_more(cache: Cache) -> None:

@@ -59,6 +59,8 @@ class State(msgspec.Struct, kw_only=True):
     asks: Waiting | None = None
     holds: Holder | None = None
     victims: tuple[str, ...] = ()
+    places: tuple[tuple[str, int], ...] = ()
+    """Where it has room once these are gone (world.Waiting)."""
     makes_room: bool = False
     """Whether any of these is leaving still."""
     charge: tuple[str, Amounts] = ("", {})
@@ -196,7 +198,7 @@ class Gangs:
             state.victims, lambda victim: holders.get(self._uids.get(victim, ""))
         )
         if barred or state.victims:
-            return msgspec.structs.replace(asks, obstacle=barred, victims=state.victims)
+            return msgspec.structs.replace(asks, obstacle=barred, victims=state.victims, places=state.places)
         return asks
 
     def _meet(self, uid: str, group: Group, facts: Facts) -> State:
@@ -232,7 +234,7 @@ class Gangs:
                 node_selector=held.node_selector,
             )
         if isinstance(status.claim, Pledge) and record.spec.queue == state.facts.queue:
-            state.victims = tuple(status.claim.victims)
+            state.victims, state.places = tuple(status.claim.victims), tuple(status.claim.nodes.items())
         state.whole = status.phase is Phase.RUNNING
         steps = status.transitions[-2:]
         if steps and steps[-1].phase is Phase.RUNNING:

@@ -184,7 +184,7 @@ class Simulation:
                 self.stage.dirty[state.uid] = None  # with pods that can never go it is taken back
             state.verdict = stay
             if not state.makes_room and stay.reason.code is not Code.MAKING_ROOM:
-                state.victims = ()
+                state.victims = state.places = ()
 
     def _carry_out(self, plan: Plan) -> bool:
         """Does what was decided; whether anybody gave way."""
@@ -215,7 +215,7 @@ class Simulation:
             joined = grant.slots if grant else 0
             at = grant.at if grant else now
             state.grant = Grant(slots=joined + go.count, at=at, node_selector=go.node_selector)
-        state.victims = ()
+        state.victims = state.places = ()
         self._release(state, go)
 
     def _release(self, state: State, go: Go) -> None:
@@ -232,6 +232,7 @@ class Simulation:
 
     def _make_room(self, claimant: State, evicts: list[Evict]) -> None:
         claimant.victims = tuple(dict.fromkeys([*claimant.victims, *(evict.gang for evict in evicts)]))
+        claimant.places = evicts[0].places
         self.stage.dirty[claimant.uid] = None
         for evict in evicts:
             victim = self.gangs.named(evict.gang)
