@@ -38,7 +38,7 @@ SEVERAL: Final = 3
 """Take-backs after which its reason says where to look: it isn't chance any more."""
 
 RAN_WELL: Final = 600
-"""Seconds at a stretch that a gang has to run for its take-backs to be over: those after it are counted from one again."""
+"""Seconds at a stretch that a gang has to run for its take-backs to be over: those after it are counted anew."""
 
 GAVE_WAY: Final = frozenset({Code.RECLAIMED, Code.PREEMPTED})
 """Why a gang is parked whose place another one has: no back-off, nothing was wrong with it."""
