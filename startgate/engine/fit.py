@@ -12,7 +12,7 @@ once, and is kept up to date as pods are placed. What always holds:
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import islice, permutations
+from itertools import chain, islice, permutations
 from typing import Final
 
 import numpy as np
@@ -137,15 +137,16 @@ class Room(Taking):
         to be in one domain go to the one that would have the least left over. `places`, (node name, how many), are
         tried before all others.
         """
+        if len(batches) == 1 and batches[0].within is None and not places:
+            one = self._take(batches[0].shape, batches[0].count, None)
+            return None if one is None else (self._placement(batches[0].shape, *one),)
         counts = by_shape(batches)
-        for shape, count in counts.items():
-            if self._stock(shape).total < count:
-                return None
+        if any(self._stock(shape).total < count for shape, count in counts.items()):
+            return None
         orders = list(islice(permutations(self._hardest_first(counts)), ORDERS))
         regions = self._regions(orders[0], batches)
         if places:
-            known = [*regions]
-            regions = (*(of_places(self.cluster, region, places) for region in known), *known)
+            regions = chain(of_places(self.cluster, self._regions(orders[0], batches), places), regions)
         tries = ((region, order) for region in regions for order in orders)
         taken = next((found for region, order in tries if (found := self._take_all(order, counts, region))), None)
         if taken is None:

@@ -29,7 +29,9 @@ class Victims:
             self._holders.setdefault(holder.queue, []).append(holder)
         self._lowest = {queue: min([each.priority for each in held]) for queue, held in self._holders.items()}
         self._piles: dict[str, list[Unit]] = {}
-        self._fresh: dict[str, Unit] = {}
+        self._new: dict[str, tuple[Waiting, tuple[Placement, ...]]] = {}
+        """Who starts in this decision, and where."""
+        self._fresh_units: dict[str, Unit] = {}
         self._started: list[Placement] = []
         """Of all that ever were fresh."""
         self._gone: set[tuple[str, int]] = set()
@@ -40,7 +42,7 @@ class Victims:
 
     def queues(self) -> Iterable[str]:
         """Those that have something to give."""
-        return dict.fromkeys((*self._holders, *(unit.holder.queue for unit in self._fresh.values())))
+        return dict.fromkeys((*self._holders, *(gang.queue for gang, _ in self._new.values())))
 
     def lowest(self, queue: str) -> int | None:
         """No gang of this queue that could be taken has a lower priority; None where there is none."""
@@ -48,27 +50,29 @@ class Victims:
 
     def start(self, gang: Waiting, pods: tuple[Placement, ...]) -> None:
         """This gang starts in this decision; it may have to wait instead."""
-        charge = amounts_of(batches_of(pods))
-        holder = Holder(
-            gang=gang.gang, queue=gang.queue, priority=gang.priority, since=gang.since, charge=charge, pods=pods
-        )
-        turn = (FRESH, gang.priority, -gang.since, gang.gang, 0)
         self._started += pods
         self._lowest[gang.queue] = min(gang.priority, self._lowest.get(gang.queue, gang.priority))
-        self._fresh[gang.gang] = Unit(holder=holder, surplus=0, charge=charge, placements=pods, turn=turn)
+        self._new[gang.gang] = gang, pods
+
+    def _fresh(self) -> Iterable[Unit]:
+        """What starts in this decision; most decisions never ask."""
+        for key, (gang, pods) in self._new.items():
+            if key not in self._fresh_units:
+                self._fresh_units[key] = _fresh_unit(gang, pods)
+        return [self._fresh_units[key] for key in self._new]
 
     def take(self, units: Iterable[Unit]) -> None:
         """These have been told to go, or not to start."""
         for unit in units:
             if unit.fresh:
-                del self._fresh[unit.holder.gang]
+                del self._new[unit.holder.gang], self._fresh_units[unit.holder.gang]
             else:
                 self._gone.add((unit.holder.gang, unit.surplus))
 
     def fresh(self, queues: Iterable[str]) -> Iterator[Unit]:
         """Who starts only in this decision, of these queues."""
         wanted = set(queues)
-        units = [unit for unit in self._fresh.values() if unit.holder.queue in wanted]
+        units = [unit for unit in self._fresh() if unit.holder.queue in wanted]
         yield from sorted(units, key=attrgetter("turn"))
 
     def in_turn(self, queues: Iterable[str]) -> Iterator[Unit]:
@@ -92,7 +96,7 @@ class Victims:
         if books.refusal(queue, asks) is None:
             return True
         freed = {each: negative(self._sum(each)[0]) for each in queues}
-        for unit in self._fresh.values():
+        for unit in self._fresh():
             if unit.holder.queue in freed:
                 freed[unit.holder.queue] = subtract(freed[unit.holder.queue], unit.charge)
         for each, amounts in freed.items():
@@ -139,6 +143,15 @@ class Victims:
     def _is_gone(self, unit: Unit) -> bool:
         gang = unit.holder.gang
         return (gang, 0) in self._gone or (gang, unit.surplus) in self._gone
+
+
+def _fresh_unit(gang: Waiting, pods: tuple[Placement, ...]) -> Unit:
+    charge = amounts_of(batches_of(pods))
+    holder = Holder(
+        gang=gang.gang, queue=gang.queue, priority=gang.priority, since=gang.since, charge=charge, pods=pods
+    )
+    turn = (FRESH, gang.priority, -gang.since, gang.gang, 0)
+    return Unit(holder=holder, surplus=0, charge=charge, placements=pods, turn=turn)
 
 
 def _units(holder: Holder) -> Iterator[Unit]:

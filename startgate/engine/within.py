@@ -89,15 +89,16 @@ def regions(cluster: Cluster, within: Within, needs: Sequence[Need]) -> Iterator
             yield _region(cluster, within, outer == number, inner)
 
 
-def of_places(cluster: Cluster, region: Region | None, places: Iterable[tuple[str, int]]) -> Region:
-    """What these places, (node name, how many), are of the region; None: of all nodes."""
+def of_places(cluster: Cluster, found: Iterable[Region | None], places: Iterable[tuple[str, int]]) -> Iterator[Region]:
+    """What of these regions (None: all nodes) is among these places: (node name, how many)."""
     most = np.zeros(cluster.offers.shape[1], dtype=np.int64)
     for name, count in places:
         if name in cluster.slots:
             most[cluster.slots[name]] = count
-    if region is None:
-        return Region(most > 0, {}, most=most)
-    return region._replace(inside=region.inside & (most > 0), most=most)
+    for region in found:
+        inside = most > 0 if region is None else region.inside & (most > 0)
+        if inside.any():
+            yield Region(inside, {}, most=most) if region is None else region._replace(inside=inside, most=most)
 
 
 def homes(cluster: Cluster, within: Within, need: Need) -> Iterator[Region]:
