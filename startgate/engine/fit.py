@@ -191,10 +191,10 @@ class Room(Taking):
     def _is_sure(self, taken: dict[Shape, tuple[Ints, Ints]]) -> bool:
         """Whether they will get these places, if one kind has several on a node that reservations would keep apart:
         then their node selectors have to keep them there, and the others of their gang away."""
-        if not any(spreads_itself(shape) and len(slots) < counts.sum() for shape, (slots, counts) in taken.items()):
+        nodes = {shape: set(slots.tolist()) for shape, (slots, _) in taken.items()}  # a slot may come more than once
+        if not any(spreads_itself(shape) and len(nodes[shape]) < counts.sum() for shape, (_, counts) in taken.items()):
             return True
-        slots = {slot for slots, _ in taken.values() for slot in slots.tolist()}
-        return all(map(pinnable, taken)) and self.cluster.have_own_labels(slots)
+        return all(map(pinnable, taken)) and self.cluster.have_own_labels(set().union(*nodes.values()))
 
     def _stands(self, shape: Shape, taken: dict[Shape, tuple[Ints, Ints]], region: Region | None) -> bool:
         """Whether these pods could be bound where they are after all others of their gang, too: kube-scheduler may take
