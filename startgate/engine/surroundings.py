@@ -203,7 +203,7 @@ class Surroundings:
         return [
             slot
             for slot, others in self._nominees.items()
-            if any(other.priority >= shape.priority and self._at_odds(shape, other) for other in others)
+            if any(other.priority >= shape.priority and self._at_odds(shape, other, slot) for other in others)
         ]
 
     def _withheld(self, shape: Shape) -> Bools:
@@ -281,19 +281,17 @@ class Surroundings:
             else:
                 self._volumes.give(shape, slot, -count)
 
-    def _at_odds(self, shape: Shape, other: Shape) -> bool:
-        """Whether a pod that is on its way to a node may rule that node out. kube-scheduler counts it there and
-        nowhere else; careful for topology spread, which it only may."""
-        namespaces = self._cluster.company.namespaces
-        return (
-            any(term.picks(other.namespace, other.label_map, namespaces) for term in shape.apart)
-            or any(term.picks(shape.namespace, shape.label_map, namespaces) for term in other.apart)
-            or any(
-                spread.selector is not None
-                and other.namespace == shape.namespace
-                and spread.selector.matches(other.label_map)
-                for spread in shape.spread
-            )
+    def _at_odds(self, shape: Shape, other: Shape, slot: int) -> bool:
+        """Whether a pod that is on its way to this node may rule it out. kube-scheduler counts it there and nowhere
+        else; careful for topology spread, which it only may."""
+        namespaces, topology = self._cluster.company.namespaces, self._cluster.company.topology
+        apart = [term for term in shape.apart if term.picks(other.namespace, other.label_map, namespaces)]
+        apart += [term for term in other.apart if term.picks(shape.namespace, shape.label_map, namespaces)]
+        return any(topology.value(term.topology_key, slot) is not None for term in apart) or any(
+            spread.selector is not None
+            and other.namespace == shape.namespace
+            and spread.selector.matches(other.label_map)
+            for spread in shape.spread
         )
 
 

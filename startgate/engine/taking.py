@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from startgate.engine.cluster import Cluster
-from startgate.engine.constraints import pinnable
+from startgate.engine.constraints import pinnable, spreads_itself
 from startgate.engine.nodes import Ints
 from startgate.engine.stock import NOWHERE, Stock
 from startgate.engine.surroundings import Surroundings
@@ -82,7 +82,8 @@ class Taking(Vacancy):
             found = self._around.arrange(there, pods, fits, key)
             chosen = set(found.slots.tolist())
             sure = pinnable(there) and self.cluster.have_own_labels(chosen)
-            if (found.steered or not alone) and not sure and found.total > len(chosen):
+            kept_apart = spreads_itself(there) and found.total > len(chosen)
+            if (found.steered or not alone) and kept_apart and not sure:
                 # Where each goes has to be said, and with two on a node that can't be: not by reservations, which would
                 # keep them apart (Drafts), nor by their node selectors.
                 found = self._around.arrange(there, pods, np.minimum(fits, 1), key)

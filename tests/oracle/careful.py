@@ -22,6 +22,7 @@ class Careful(StrEnum):
     SHARED = "that share a claim which has no volume yet"
     VOLUMES = "for which there are volumes that can be used from different nodes"
     NOMINATED = "with a topology spread, where other pods are nominated to nodes"
+    ONE_POD = "that want a volume for one pod at a time, which a nominated pod wants too"
     BONDS = "whose pods put several constraints on one another"
 
 
@@ -33,6 +34,8 @@ def why_careful(case: Case, answer: Answer) -> Careful | None:
         return Careful.UNCHECKED
     if answer.shapes > 1:
         return Careful.MIXED
+    if answer.code == Code.VOLUMES and _wants_what_a_nominee_wants(case):
+        return Careful.ONE_POD
     return _by_volumes(case) or _by_others(case, answer)
 
 
@@ -51,6 +54,21 @@ def _by_volumes(case: Case) -> Careful | None:
         it["ephemeral"]["volumeClaimTemplate"]["spec"]["storageClassName"] for it in volumes if "ephemeral" in it
     }
     return Careful.VOLUMES if any(len(set(_reaches(case, each))) > 1 for each in classes) else None
+
+
+def _wants_what_a_nominee_wants(case: Case) -> bool:
+    single = {
+        it["metadata"]["name"]
+        for it in case.objects
+        if it["kind"] == "PersistentVolumeClaim" and "ReadWriteOncePod" in it["spec"]["accessModes"]
+    }
+    nominees = [it for it in case.objects if it.get("status", {}).get("nominatedNodeName")]
+    return any(single & _claims(pod) & _claims(other) for pod in case.gang for other in nominees)
+
+
+def _claims(pod: Json) -> set[str]:
+    volumes = pod["spec"].get("volumes") or []
+    return {it["persistentVolumeClaim"]["claimName"] for it in volumes if "persistentVolumeClaim" in it}
 
 
 def _reaches(case: Case, storage_class: str) -> Iterator[str]:
