@@ -21,7 +21,7 @@ from tests.unit.worlds import node
 
 WHOLE = 1_000_000
 QUOTA = frozenset({Code.QUEUE_CAPABILITY, Code.PARENT_CAPABILITY, Code.GUARANTEE_KEPT, Code.CLUSTER_IN_USE})
-NODES = frozenset({Code.NO_ROOM, Code.FRAGMENTED, Code.NO_NODE_MATCHES, Code.NEVER_FITS})
+NODES = frozenset({Code.NO_ROOM, Code.FRAGMENTED, Code.NO_NODE_MATCHES, Code.NEVER_FITS, Code.NOT_SURE})
 
 
 class Judge:
@@ -313,7 +313,7 @@ def _without_the_obstacle(model: Model, stay: Stay) -> Model | None:
     elif code in (Code.CLUSTER_IN_USE, Code.NO_ROOM, Code.FRAGMENTED):
         twin.gangs = {stay.gang: twin.gangs[stay.gang]}
         twin.others = {} if code in NODES else twin.others
-    elif code in (Code.NO_NODE_MATCHES, Code.NEVER_FITS):
+    elif code in (Code.NO_NODE_MATCHES, Code.NEVER_FITS, Code.NOT_SURE):
         for i in range(8):
             twin.nodes[f"more{i}"] = node(f"more{i}", cpu="64m", gpu="64", labels={"zone": "a"})
     else:
