@@ -227,11 +227,15 @@ def _outlived(facts: Facts, grant: Grant) -> bool:
 
 def _gathering(facts: Facts, grant: Grant, now: float, *, hopeless: bool) -> Standing:
     """Its turn has come and its pods are being made. Made otherwise than its template says (by a webhook, say) they may
-    be such as can never go: then others needn't wait for its start timeout."""
+    be such as can never go: then others needn't wait for its start timeout.
+
+    The Job controller may not have seen yet that the Job was suspended, nor its template as it is now: pods from before
+    have to go first, and those that it made without our label to go again.
+    """
     if facts.suspended_by == "user":
         return _at(Phase.WAITING, reason(Code.SUSPENDED), Do.FORGET)
     need = wanted_slots(facts, grant)
-    why = reason(Code.GATHERING, have=facts.members, want=need)
+    why = reason(Code.GATHERING, have=len(facts.gated), want=need)
     deadline = grant.at + facts.start_timeout
     # Once it is suspended its pods go, and what was said of them still holds: it isn't to be resumed for that.
     given_up = hopeless and (facts.suspended_by != "" or facts.members >= need)
@@ -239,7 +243,10 @@ def _gathering(facts: Facts, grant: Grant, now: float, *, hopeless: bool) -> Sta
         if facts.suspended_by:
             return _at(Phase.PARKED, why, Do.FORGET)
         return _at(Phase.GATHERING, why, Do.PARK, park_as=Code.NOT_BOUND_IN_TIME)
-    return _at(Phase.GATHERING, why, Do.RESUME if facts.suspended_by else Do.NOTHING, deadline=deadline)
+    if any(not pod.queue for pod in (*facts.pending, *facts.bound)) and not facts.suspended_by:
+        return _at(Phase.GATHERING, why, Do.PARK, park_as=Code.LABELLED_LATER)
+    resume = facts.suspended_by and not facts.past
+    return _at(Phase.GATHERING, why, Do.RESUME if resume else Do.NOTHING, deadline=deadline)
 
 
 def _released(facts: Facts, grant: Grant, lost_at: float | None, now: float) -> Standing:

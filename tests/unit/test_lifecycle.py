@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from startgate.engine.lifecycle import (
     FOLLOWS,
@@ -87,6 +88,9 @@ GATHER = Grant(slots=4, at=NOW - 10, gathering=True)
         ),
         # Gathering.
         (facts(suspended_by="us", parked_as="X"), GATHER, (Phase.GATHERING, Do.RESUME, Code.GATHERING)),
+        (facts(suspended_by="us", parked_as="X", bound=2), GATHER, (Phase.GATHERING, Do.NOTHING, Code.GATHERING)),
+        (facts(pending=2), GATHER, (Phase.GATHERING, Do.PARK, Code.GATHERING)),
+        (replace(facts(), pending=pods(2, queue="q")), GATHER, (Phase.GATHERING, Do.NOTHING, Code.GATHERING)),
         (facts(gated=3), GATHER, (Phase.GATHERING, Do.NOTHING, Code.GATHERING)),
         (facts(suspended_by="user"), GATHER, (Phase.WAITING, Do.FORGET, Code.SUSPENDED)),
         # Released.
