@@ -81,7 +81,7 @@ class Reclaim:
             chosen, tried = search.run(turn(queues))
             if tried and not chosen:
                 # Those who are no help may have used up what may be taken before those who are had their turn.
-                narrower = scopes(room, gang.minimum, self._victims.freed(queues))
+                narrower = scopes(room, gang.minimum, self._victims.freed(queues), turn(queues))
                 tries = (search.run(filter(scope.has, turn(queues))) for scope in narrower)
                 chosen = next((found for found, _ in tries if found), {})
             if chosen:

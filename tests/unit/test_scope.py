@@ -16,17 +16,20 @@ from startgate.engine.cycle import decide
 from startgate.engine.world import Batch, Waiting, Within
 from startgate.model.queue import QueueSpec
 from startgate.model.shape import HostPort, Shape
+from tests.unit.misfits import near, selecting
 from tests.unit.test_giving_way import Field, gave_way
 from tests.unit.worlds import cluster, gang, node, shape, stay_of
 
 UNHURRIED = settings(deadline=None)  # the machine may be busy with other things
-RACK, DISK = "rack", "disk"
+RACK, DISK, HOST = "rack", "disk", "kubernetes.io/hostname"
 ONE = shape(cpu=1)
 
 
 def field(cpus: Mapping[str, int], *, deserved: int) -> Field:
     """Nodes with so many cpus each; the rack is what is before the dash in a node's name. Queue a is asked by b."""
-    nodes = [node(name, cpu=str(count), labels={RACK: name.partition("-")[0]}) for name, count in cpus.items()]
+    nodes = [
+        node(name, cpu=str(count), labels={RACK: name.partition("-")[0], HOST: name}) for name, count in cpus.items()
+    ]
     queues = {"a": QueueSpec(deserved={"cpu": str(deserved)}), "b": QueueSpec(deserved={"cpu": "8"})}
     return Field(cluster(*nodes), queues)
 
@@ -170,6 +173,46 @@ def test_pods_beyond_a_minimum_go_in_their_order_though_the_first_is_of_no_help(
     plan = decide(made.with_waiting(claimant(1, shape(cpu=1, node_selector=((RACK, "r1"),)))), 100.0)
     assert [(each.gang, each.pods) for each in plan.evict] == [("ns/older", 2)]
     assert "waits for 2 pods to go" in stay_of(plan, "c").reason.message
+
+
+# --- what keeps pods away by more than amounts -------------------------------------------------------------------
+
+PORT = (HostPort(8080),)
+
+
+def test_whose_port_can_be_had_gives_way_and_not_the_young_on_a_node_whose_port_can_t() -> None:
+    made = field({"n1": 6, "n2": 6}, deserved=3)
+    made.nodes.add_pod("other", "n1", shape(cpu=1, ports=PORT))
+    made.runs("port", "a", shape(cpu=0.5, ports=PORT), {"n2": 1})
+    made.runs("young", "a", ONE, {"n1": 3}, since=1.0)
+    assert asked(made, claimant(1, shape(cpu=1, ports=PORT))) == ["port"]
+
+
+def test_of_those_on_one_node_the_one_with_the_port_gives_way() -> None:
+    """The younger ones' going would leave their queue with nothing more to give."""
+    made = field({"n1": 9}, deserved=3)
+    made.runs("port", "a", shape(cpu=0.5, ports=PORT), {"n1": 1})
+    made.runs("young", "a", ONE, {"n1": 3}, since=1.0)
+    assert asked(made, claimant(1, shape(cpu=1, ports=PORT))) == ["port"]
+
+
+def test_who_has_an_anti_affinity_gives_way_on_another_node_of_the_rack() -> None:
+    away = shape(cpu=0.5, namespace="ns", apart=(near(RACK, selecting(app="ours")),))
+    made = field({"r1-1": 6, "r1-2": 6, "r2-1": 6}, deserved=3)
+    made.nodes.add_pod("other", "r2-1", away)
+    made.runs("away", "a", away, {"r1-2": 1})
+    made.runs("young", "a", ONE, {"r1-1": 2, "r2-1": 1}, since=1.0)
+    ours = shape(cpu=4, namespace="ns", labels=(("app", "ours"),), node_selector=((HOST, "r1-1"),))
+    assert asked(made, claimant(1, ours)) == ["away"]
+
+
+def test_nobody_gives_way_for_a_port_that_can_t_be_had() -> None:
+    made = field({"n1": 6, "n2": 6}, deserved=1)
+    for name in ("n1", "n2"):
+        made.nodes.add_pod(f"other-{name}", name, shape(cpu=1, ports=PORT))
+    made.runs("port", "a", shape(cpu=0.5, ports=(HostPort(8081),)), {"n2": 1})
+    made.runs("young", "a", ONE, {"n1": 3}, since=1.0)
+    assert asked(made, claimant(1, shape(cpu=1, ports=PORT))) == []
 
 
 # --- every set of gangs -----------------------------------------------------------------------------------------
