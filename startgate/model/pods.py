@@ -19,7 +19,7 @@ LONGEST_MESSAGE: Final = 400
 """Characters kept of what kube-scheduler says about a pod."""
 
 OWNERS: Final = 256
-"""Owners of which the last pod is remembered, to see that the next one is like it."""
+"""Owners that are remembered, each with its last pod, to see that the next one is like it."""
 
 
 class Pod(Struct, gc=False):
@@ -110,7 +110,7 @@ def _shared_message(text: str) -> str:
     return text
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=OWNERS)
 def _shared_owner(owner: objects.OwnerReference) -> objects.OwnerReference:
     return owner
 
