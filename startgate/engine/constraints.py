@@ -11,8 +11,8 @@ kube-scheduler's filters InterPodAffinity and PodTopologySpread (default configu
   to itself together with limits, a few domains.
 """
 
-from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -120,6 +120,27 @@ def pinnable(shape: Shape) -> bool:
 def spreads_itself(shape: Shape) -> bool:
     """Whether such pods are among those that they want to be spread with."""
     return any(each.selector is not None and each.selector.matches(shape.label_map) for each in shape.spread)
+
+
+def crowd(where: Mapping[Shape, Mapping[Any, int]]) -> bool:
+    """Whether pods of one gang, reserved all at once, would keep one another away. `where`: by shape, how many on each
+    node.
+
+    kube-scheduler counts pods nominated to a node as being there, and on no other node: of several on one node each
+    would see a skew that the others, in their turn, make good. Without a reservation they come one by one.
+    """
+    for shape in where:
+        for spread in shape.spread:
+            counted = [
+                nodes
+                for other, nodes in where.items()
+                if spread.selector is not None
+                and other.namespace == shape.namespace
+                and spread.selector.matches(other.label_map)
+            ]
+            if sum(sum(nodes.values()) for nodes in counted) > len({node for nodes in counted for node in nodes}):
+                return True
+    return False
 
 
 class _Part(NamedTuple):

@@ -4,12 +4,13 @@ What always holds: a gang has one Go at most, to which pods that come along late
 their quota and room are taken from the ground.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 
 import msgspec
 
-from startgate.engine.constraints import pinnable, spreads_itself
+from startgate.engine.constraints import crowd, pinnable
 from startgate.engine.explain import Verdict
 from startgate.engine.ground import Ground
 from startgate.engine.observe import amounts_of
@@ -179,7 +180,7 @@ class _Slack:
         crowded = _crowds_out(draft)
         if not crowded and not (one_by_one and draft.count > 1):
             return False
-        shapes = [placement.shape for placement in draft.placements]
+        shapes = {placement.shape for placement in draft.placements}
         cluster = self._room.cluster
         slots = {cluster.slots[name] for placement in draft.placements for name, _ in placement.nodes}
         if not all(map(pinnable, shapes)) or not cluster.have_own_labels(slots):
@@ -211,16 +212,11 @@ def _with_domain(draft: Draft) -> dict[str, str]:
 
 
 def _crowds_out(draft: Draft) -> bool:
-    """Whether its pods, reserved all at once, would keep one another away.
-
-    kube-scheduler counts pods nominated to a node as being there, and on no other node: of several on one node each
-    would see a skew that the others, in their turn, make good. Without a reservation they come one by one.
-    """
-    return any(spreads_itself(each.shape) and len(_nodes(each)) < count_of(each) for each in draft.placements)
-
-
-def _nodes(placement: Placement) -> set[str]:
-    return {name for name, _ in placement.nodes}
+    """Whether its pods, reserved all at once, would keep one another away."""
+    where: dict[Shape, Counter[str]] = {}
+    for placement in draft.placements:
+        where.setdefault(placement.shape, Counter()).update(dict(placement.nodes))
+    return crowd(where)
 
 
 def _displaced(shape: Shape, request: tuple[tuple[str, int], ...]) -> int:

@@ -10,7 +10,7 @@ once, and is kept up to date as pods are placed. What always holds:
 * The same room and the same question give the same placement.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice, permutations
 from typing import Final
@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from startgate.engine.cluster import Cluster
-from startgate.engine.constraints import pinnable, spreads_itself
+from startgate.engine.constraints import crowd, pinnable
 from startgate.engine.nodes import Ints
 from startgate.engine.surroundings import Surroundings
 from startgate.engine.taking import Taking, those_in
@@ -191,10 +191,13 @@ class Room(Taking):
     def _is_sure(self, taken: dict[Shape, tuple[Ints, Ints]]) -> bool:
         """Whether they will get these places, if one kind has several on a node that reservations would keep apart:
         then their node selectors have to keep them there, and the others of their gang away."""
-        nodes = {shape: set(slots.tolist()) for shape, (slots, _) in taken.items()}  # a slot may come more than once
-        if not any(spreads_itself(shape) and len(nodes[shape]) < counts.sum() for shape, (_, counts) in taken.items()):
+        where: dict[Shape, Counter[int]] = {shape: Counter() for shape in taken}
+        for shape, (slots, counts) in taken.items():
+            for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):  # a slot may come more than once
+                where[shape][slot] += count
+        if not crowd(where):
             return True
-        return all(map(pinnable, taken)) and self.cluster.have_own_labels(set().union(*nodes.values()))
+        return all(map(pinnable, taken)) and self.cluster.have_own_labels(set().union(*where.values()))
 
     def _stands(self, shape: Shape, taken: dict[Shape, tuple[Ints, Ints]], region: Region | None) -> bool:
         """Whether these pods could be bound where they are after all others of their gang, too: kube-scheduler may take
