@@ -215,7 +215,8 @@ def _crowds_out(draft: Draft) -> bool:
     """Whether its pods, reserved all at once, would keep one another away."""
     where: dict[Shape, Counter[str]] = {}
     for placement in draft.placements:
-        where.setdefault(placement.shape, Counter()).update(dict(placement.nodes))
+        for name, count in placement.nodes:  # a node may come more than once
+            where.setdefault(placement.shape, Counter())[name] += count
     return crowd(where)
 
 

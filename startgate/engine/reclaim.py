@@ -294,7 +294,8 @@ def _places(hold: Hold | None) -> tuple[tuple[str, int], ...]:
     """By node, how many of the claimant's pods."""
     counts: Counter[str] = Counter()
     for placement in hold.placements if hold is not None else ():
-        counts.update(dict(placement.nodes))
+        for name, count in placement.nodes:  # a node may come more than once
+            counts[name] += count
     return tuple(counts.items())
 
 

@@ -222,7 +222,7 @@ async def test_why_and_queues_while_a_gang_gives_way_and_after(field: Field) -> 
     assert (after["share"], after["next"], after["unlabelled"]["cpu"]) == (1.0, young, "2")
     code, out, err = await gang(field.cluster.kubeconfig, "queues")
     (row,) = [line.split() for line in out.splitlines() if line.startswith(f"{theirs} ")]
-    assert (row[:5], row[-2:]) == ([theirs, "1", "1", "1.00", "cpu"], ["2", young])
+    assert (row[:7], row[-2:]) == ([theirs, "1", "1", "(4", "pods)", "1.00", "cpu"], ["2", young])
 
 
 async def told_of(field: Field, queue: str, when: Callable[[QueueStatus], bool]) -> dict[str, Any]:
