@@ -55,7 +55,7 @@ class Admitted:
         in_turn = [claim for claim in in_turn if claim.kind is not ClaimKind.BIND]
         if in_turn:
             for gang in claimants:
-                self._spared += self._ground.foresee(some(gang.minimum))
+                self._spared += self._ground.foresee(some(gang.minimum), gang.places)
         for claim in in_turn:
             if claim.kind is ClaimKind.REPLACE:
                 self._replace(claim)

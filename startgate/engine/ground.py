@@ -184,9 +184,9 @@ class Ground:
         self._mirror(self.now, (placement,))
         return placement
 
-    def foresee(self, batches: Sequence[Batch]) -> tuple[Placement, ...]:
+    def foresee(self, batches: Sequence[Batch], places: Places) -> tuple[Placement, ...]:
         """Room for these pods once what leaves is gone, taken for a while; nothing where there isn't enough."""
-        placements = self.ahead.room.place(batches) or ()
+        placements = self.ahead.room.place(batches, places) or ()
         self._mirror(self.ahead, placements)
         return placements
 

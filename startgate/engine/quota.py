@@ -49,7 +49,7 @@ class Books:
         twin._tree = self._tree.copy()
         twin.root = twin._tree.root
         twin.problems = self.problems
-        twin._now, twin._idle, twin._chains = {}, self._idle, {}
+        twin._now, twin._idle, twin._chains = {}, {}, {}
         return twin
 
     def level(self, queue: str) -> Level:

@@ -9,6 +9,7 @@ one is the room's affair. What always holds:
   to go so that they are spread over few.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -168,7 +169,10 @@ def joining(cluster: Cluster, gang: Waiting, placements: Iterable[Placement]) ->
 def settled(cluster: Cluster, within: Within, placements: Iterable[Placement]) -> Within:
     """The same for those that are to join these pods."""
     topology = cluster.company.topology
-    where = {cluster.slots[name]: count for placement in placements for name, count in placement.nodes}
+    where: Counter[int] = Counter()
+    for placement in placements:
+        for name, count in placement.nodes:  # a node may come more than once
+            where[cluster.slots[name]] += count
     value = within.value
     if within.key and value is None:
         value = next((topology.value(within.key, slot) for slot in where), None)

@@ -465,3 +465,18 @@ def test_who_gives_way_is_told_where_the_claimant_will_go() -> None:
     field.runs("w", "q", ONE, {"n1": 2}, takeable=False)
     plan = decide(field.with_waiting(gang("c", "q", (2, ONE), priority=1)), 100.0)
     assert [(each.gang, each.places) for each in plan.evict] == [("ns/v", (("n0", 2),))]
+
+
+def test_who_is_owed_a_pod_leaves_claimants_the_nodes_of_their_proofs() -> None:
+    """By best fit `a` would be on the one node of `b`, and the pod that `f` is owed on the one that is left for `a`."""
+    pool, only = {"pool": "p"}, {"pool": "p", "only": "b"}
+    nodes = cluster(node("n0", cpu="1", labels=only), node("n1", cpu="3", labels=pool), node("n2", cpu="4"))
+    first = gang("a", "q", (1, shape(cpu=1, node_selector=(("pool", "p"),))), victims=("ns/v",), places=(("n1", 1),))
+    second = gang("b", "q", (1, shape(cpu=1, node_selector=(("only", "b"),))), since=1.0, victims=("ns/v",))
+    owed = Claim(gang="ns/f", queue="q", kind=ClaimKind.FOLLOW, batches=(Batch(shape(cpu=3), 1),))
+    plan = decide(replace(Field(nodes, ANY).with_waiting(first, second), claims=(owed,)), 100.0)
+    assert {name: go_of(plan, name).placements[0].nodes for name in "abf"} == {
+        "a": (("n1", 1),),
+        "b": (("n0", 1),),
+        "f": (("n2", 1),),
+    }

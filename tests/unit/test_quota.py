@@ -83,6 +83,14 @@ def test_never_is_what_an_empty_cluster_of_any_size_would_refuse() -> None:
     assert (never.level.name, never.left) == ("p", {"cpu": 5000})  # 9c, less what two others are guaranteed
 
 
+def test_of_a_copy_never_is_told_with_its_own_level() -> None:
+    books = Books(family(), {"cpu": 100_000})
+    for each in (books, books.copy(), books.copy().copy()):
+        refusal = each.refusal("q1", {"cpu": 10_000}, idle=True)
+        assert refusal is not None
+        assert refusal.level is each.level("p")
+
+
 def test_how_many_times() -> None:
     books = Books(family(), {"cpu": 8000, "memory": 3})
     assert books.times("q1", {"cpu": 1500}, 100) == 2  # 8c in all, 4c kept for others

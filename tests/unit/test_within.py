@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from startgate.engine.cluster import Cluster
 from startgate.engine.cycle import decide
 from startgate.engine.fit import Room
+from startgate.engine.within import settled
 from startgate.engine.world import Batch, Claim, ClaimKind, Holder, Placement, Waiting, Within
 from startgate.model import objects
 from startgate.model.queue import QueueSpec
@@ -107,6 +108,11 @@ def test_preferred_near_the_others_then_anywhere() -> None:
     near = Within(prefer=RACK, near="b")
     assert places([room.place_some(ONE, 3, near)]) == {"b-0": 2, "a-0": 1}
     assert places([room.place_some(ONE, 1, near)]) == {"a-0": 1}
+
+
+def test_those_that_join_are_to_go_where_most_are_also_where_two_kinds_share_a_node() -> None:
+    there = [Placement(ONE, (("a-0", 3),)), Placement(shape(cpu=2), (("b-0", 2), ("a-0", 1)))]
+    assert settled(racks(a=(9,), b=(9,)), NEAR, there).near == "a"
 
 
 def test_one_zone_for_sure_and_one_rack_if_it_can_be() -> None:
