@@ -136,7 +136,7 @@ class Stock:
         fits = self.count(here, self.mask.take(slots))
         self.total += int(np.add.reduce(fits - self.fits.take(slots)))
         self.fits[slots] = fits
-        share = np.add.reduce(here * self._weights.take(slots, axis=1), axis=0).astype(np.int64)
+        share = np.add.reduce(np.maximum(here, 0) * self._weights.take(slots, axis=1), axis=0).astype(np.int64)
         key = self._order.take(slots) + (fits << 36) + (share << 20)
         key[fits == 0] = NOWHERE
         self.key[slots] = key

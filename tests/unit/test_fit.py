@@ -1,5 +1,7 @@
 """Room on nodes: exact for pods of one kind, all or none for several, and packed so that whole nodes stay free."""
 
+import warnings
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +53,14 @@ def test_requests_beyond_all_numbers_fit_nowhere() -> None:
     room = Room(cluster(node("a", cpu="4", memory=str(LARGEST))))
     assert room.fits(Shape(request=(("memory", LARGEST), ("pods", 1)))) == 1
     assert room.fits(Shape(request=(("memory", LARGEST + 1), ("pods", 1)))) == 0
+
+
+def test_nobody_is_warned_of_numbers_where_a_node_has_far_more_on_it_than_it_offers() -> None:
+    held = cluster(node("small", cpu="1m"), node("n", cpu="1"))
+    held.add_pod("u", "small", shape(cpu=LARGEST // 1000))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Room(held).fits(shape(cpu=1)) == 1
 
 
 def test_partly_used_nodes_are_filled_first() -> None:
