@@ -6,11 +6,12 @@ that still leaves. Where there is a choice of nodes, those stay free on which ot
 held for that claimant would be gone, and the same gangs would have to give way again.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
 from startgate.engine import explain
-from startgate.engine.draft import Drafts, Trial, count_of, plain, some
+from startgate.engine.draft import Drafts, Trial, count_of, less, plain, some
 from startgate.engine.explain import Verdict
 from startgate.engine.ground import Ground, negative
 from startgate.engine.observe import amounts_of
@@ -52,6 +53,7 @@ class Admitted:
             placed = count_of(self._ground.place_some(Batch(shape, count, within)))
             if placed < count:
                 self.adrift.append(Batch(shape, count - placed))
+                self._ground.owe("", (Batch(shape, count - placed, within),))
         in_turn = [claim for claim in in_turn if claim.kind is not ClaimKind.BIND]
         if in_turn:
             for gang in claimants:
@@ -88,6 +90,7 @@ class Admitted:
         placements = self._drafts.extras(claim.queue, batches)
         if not placements and self._spare_nothing():
             placements = self._drafts.extras(claim.queue, batches)
+        self._owe(claim, placements)
         if not self._drafts.add(claim.gang, claim.kind, placements, asks, within_of(batches)):
             self._drafts.stays.append(
                 (claim.gang, tuple(Trial(claim.queue, (Batch(each.shape, 1, each.within),)) for each in batches[:1]))
@@ -104,16 +107,26 @@ class Admitted:
                 batches = anywhere(batches)  # none of its pods is in the domain that was chosen for it
                 placements = self._whole(batches) if verdict is None else None
             if placements is None:
+                if verdict is None:
+                    self._owe(claim, ())
                 self._drafts.stays.append((claim.gang, verdict or explain.no_room(ground.now.room, batches)))
             else:
                 gone = self._drafts.add(claim.gang, claim.kind, placements, {"asks": plain(asks)}, within_of(batches))
         else:
             placed = self._some(batches)
+            self._owe(claim, placed)
             if claim.kind is ClaimKind.FOLLOW:
                 gone = self._drafts.add(claim.gang, claim.kind, placed, {"asks": plain(asks)}, within_of(batches))
                 if not gone:
                     self._drafts.stays.append((claim.gang, explain.no_room(ground.now.room, batches)))
         self.reserved[claim.queue] = add(self.reserved.get(claim.queue, {}), subtract(asks, amounts_of(gone)))
+
+    def _owe(self, claim: Claim, placed: Iterable[Placement]) -> None:
+        """What of the claim has no place."""
+        have: Counter[Shape] = Counter()
+        for placement in placed:
+            have[placement.shape] += count_of(placement)
+        self._ground.owe(claim.gang, less(claim.batches, have))
 
     def _above_a_ceiling(self, claim: Claim, batches: tuple[Batch, ...]) -> Verdict | None:
         """Whether a gang that has gathered may go by quota: its pods may ask for more than the template did by which

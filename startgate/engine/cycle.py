@@ -12,13 +12,13 @@ in fair order, each whole or not at all; then pods beyond the minimum. What alwa
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
 from startgate.engine import explain
 from startgate.engine.admitted import ONE_BY_ONE, Admitted
-from startgate.engine.draft import Drafts, Trial, some, trial_of
+from startgate.engine.draft import Drafts, Trial, less, some, trial_of
 from startgate.engine.explain import Verdict
 from startgate.engine.fair import EVEN, NOTHING, Seat
 from startgate.engine.ground import Ground, Hold
@@ -127,7 +127,9 @@ class _Decision:
             # Also where others than its victims are leaving still: it was proved that it fits once they are gone too,
             # and a victim that is gone before them would be back at once, to be told to go again.
             placements = self.ground.place_ahead(gang.queue, minimum, asks, gang.places)
-            if placements is not None:
+            if placements is None:
+                self.ground.owe(gang.gang, minimum)
+            else:
                 self.asking.remove(gang)
                 self._hold(Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements))
                 self._note_next(gang)
@@ -140,6 +142,7 @@ class _Decision:
     def _hold(self, hold: Hold) -> None:
         """What has been taken for a gang whose place is being made stays taken."""
         self.holds.append(hold)
+        self.ground.settle(hold.gang)
         self.admitted.reserved[hold.queue] = add(self.admitted.reserved.get(hold.queue, {}), hold.asks)
 
     def start(self) -> None:
@@ -225,6 +228,7 @@ class _Decision:
             return False
         numbers = self.drafts.numbers(gang.queue, asks, fits)
         self.ground.take(gang.queue, asks)
+        self.ground.settle(gang.gang)
         self.drafts.add(gang.gang, None, placements, numbers, within_of(minimum))
         self.turns.moved(gang.queue)
         self.started[gang.gang] = joining(self.world.cluster, gang, placements)
@@ -301,7 +305,7 @@ class _Decision:
 
     def _join(self, gang: Waiting, came: "Counter[Shape]", *, bounded: bool) -> None:
         """Lets come along what fits, beside those that do already, and counts it."""
-        wanted = _without(gang.extra, came)
+        wanted = less(gang.extra, came)
         if bounded:
             wanted = _affordable(self.ground.shares.seat(gang.queue), wanted)
         if not wanted:
@@ -356,16 +360,6 @@ class _Decision:
 def _claimant(gang: Waiting, trial: Trial) -> object:
     """One and the same for all whose claims come out alike."""
     return trial, gang.priority, gang.preempts
-
-
-def _without(batches: Iterable[Batch], gone: Mapping[Shape, int]) -> tuple[Batch, ...]:
-    """These pods, but for the first so many of each shape."""
-    left, skip = [], dict(gone)
-    for batch in batches:
-        skipped = min(skip.get(batch.shape, 0), batch.count)
-        skip[batch.shape] = skip.get(batch.shape, 0) - skipped
-        left.append(Batch(batch.shape, batch.count - skipped, batch.within))
-    return some(left)
 
 
 def _affordable(seat: Seat, batches: Iterable[Batch]) -> tuple[Batch, ...]:

@@ -5,7 +5,7 @@ their quota and room are taken from the ground.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 
 import msgspec
@@ -229,6 +229,16 @@ def _displaced(shape: Shape, request: tuple[tuple[str, int], ...]) -> int:
 def some(batches: Iterable[Batch]) -> tuple[Batch, ...]:
     """Those that aren't empty."""
     return tuple([batch for batch in batches if batch.count > 0])
+
+
+def less(batches: Iterable[Batch], gone: Mapping[Shape, int]) -> tuple[Batch, ...]:
+    """These pods, but for the first so many of each shape."""
+    left, skip = [], dict(gone)
+    for batch in batches:
+        skipped = min(skip.get(batch.shape, 0), batch.count)
+        skip[batch.shape] = skip.get(batch.shape, 0) - skipped
+        left.append(Batch(batch.shape, batch.count - skipped, batch.within))
+    return some(left)
 
 
 def count_of(placement: Placement) -> int:

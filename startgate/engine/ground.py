@@ -143,6 +143,9 @@ class Ground:
         self._going = [holder for holder in world.holders if holder.leaving_charge]
         self.now = View(books, Room(world.cluster))
         self._ahead: View | None = None
+        self.owed: dict[str, list[Batch]] = {}
+        """By gang: pods that were admitted, or are to start when others have left, and have no place: they take the
+        next room that comes up, before all who wait."""
         self.shares = Shares(books, _leaving(self._going), _asked(world, books), world.cluster.outside())
 
     @property
@@ -204,6 +207,20 @@ class Ground:
             self._mirror(self.ahead, placements)
             self.take(queue, asks)
         return placements
+
+    def owe(self, gang: str, batches: Iterable[Batch]) -> None:
+        """These pods of this gang have no place."""
+        if owed := [batch for batch in batches if batch.count > 0]:
+            self.owed.setdefault(gang, []).extend(owed)
+
+    def settle(self, gang: str) -> None:
+        """It has its place by now."""
+        self.owed.pop(gang, None)
+
+    def others_owed(self, gang: str) -> list[Placement]:
+        """What pods that are owed to others than this gang take of the room ahead, taken for a while."""
+        batches = [batch for other, owed in self.owed.items() if other != gang for batch in owed]
+        return [self.ahead.room.place_some(batch.shape, batch.count, batch.within) for batch in batches]
 
     def so_that_all_fit(self, gangs: Sequence[Waiting]) -> Sequence[Waiting]:
         """Gangs for which others gave way, as they come; but who has no place after the others goes before them, if

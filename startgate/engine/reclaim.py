@@ -3,7 +3,7 @@
 Design: "Reclaim" and "Preemption in a queue". What always holds:
 
 * Nothing gives way unless the claimant then fits, on nodes and within quota: proved on the ground itself, without
-  those who would go; and none of them could stay.
+  those who would go, and with all that others are owed in its place; and none of them could stay.
 * Between queues the two branches below their lowest common ancestor are compared: the claimant's stays within its line,
   the victim's is above its own in something that is asked for. The last of its gangs may take it below only if the
   claimant's share is then less than its own was before, so two queues can't take the same room in turn.
@@ -116,7 +116,9 @@ class Reclaim:
         leaving = {unit: case for unit, case in chosen.items() if not unit.fresh}
         hold = None
         if leaving:
+            owed = self._ground.others_owed(gang.gang)
             placements = self._ground.place_ahead(gang.queue, gang.minimum, asks)
+            self._ground.ahead.room.free_up(owed)
             assert placements is not None
             hold = Hold(gang=gang.gang, queue=gang.queue, asks=asks, placements=placements)
         return Found(
@@ -214,8 +216,12 @@ class _Search:
         return {}, bool(self._taken)
 
     def _fits(self) -> bool:
-        view = self._ground.now if self._now else self._ground.ahead
-        return view.fits(self._gang.queue, self._gang.minimum, self._asks)
+        if self._now:
+            return self._ground.now.fits(self._gang.queue, self._gang.minimum, self._asks)
+        owed = self._ground.others_owed(self._gang.gang)
+        fits = self._ground.ahead.fits(self._gang.queue, self._gang.minimum, self._asks)
+        self._ground.ahead.room.free_up(owed)
+        return fits
 
     def _spare_all(self) -> None:
         """Puts back all that needn't go. Pods beyond a minimum go in their order: those before one that is needed go

@@ -480,3 +480,27 @@ def test_who_is_owed_a_pod_leaves_claimants_the_nodes_of_their_proofs() -> None:
         "b": (("n0", 1),),
         "f": (("n2", 1),),
     }
+
+
+def test_nobody_gives_way_where_a_pod_that_is_owed_would_take_the_room_first() -> None:
+    """`f` runs and waits for one pod more: it would have what `v` leaves, and `c` would wait on."""
+    here = (("here", "y"),)
+    for size, victims in ((2, []), (3, ["v"])):
+        field = Field(cluster(node("n0", cpu=str(size), labels={"here": "y"}), node("away", cpu="9")), ANY)
+        field.runs("v", "q", shape(cpu=size), {"n0": 1})
+        pod = shape(cpu=1, node_selector=here)
+        owed = Claim(gang="ns/f", queue="q", kind=ClaimKind.FOLLOW, batches=(Batch(pod, 1),))
+        claimant = gang("c", "q", (1, shape(cpu=2, node_selector=here)), priority=1)
+        assert [name for name, *_ in gave_way(replace(field.with_waiting(claimant), claims=(owed,)))] == victims
+
+
+def test_nobody_gives_way_for_the_room_that_another_claimant_would_have_first() -> None:
+    """`a` has lost the place for which `x` leaves, and comes first once that is gone: what `v` has is not for `c`."""
+    for room, victims in ((2, []), (3, ["v"])):
+        field = Field(cluster(node("n0", cpu=str(room)), node("away", cpu="9", cordoned=True)), ANY)
+        field.runs("v", "q", shape(cpu=room), {"n0": 1})
+        field.runs("x", "q", ONE, {"away": 1}, leaves=True)
+        first = gang("a", "q", (1, ONE), priority=1, victims=("ns/x",), places=(("away", 1),))
+        first = replace(first, preempts=False)
+        second = gang("c", "q", (1, shape(cpu=2)), since=1.0, priority=1)
+        assert [name for name, *_ in gave_way(field.with_waiting(first, second))] == victims
